@@ -34,6 +34,7 @@ NAMES: Final = (
     "metering",
     "deployments",
     "uploads",
+    "registration",
     "optimization",
 )
 QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization")

@@ -44,6 +44,9 @@ They are the prompt, the form of the response, the bounds of billed and limited 
 keeps a caller on one arm of a split.
 """
 
+UNBOUNDED_CONTEXT: Final = (1 << 31) - 1
+"""`BaseRoute.max_model_len` of a model without a bound, or whose configuration states none."""
+
 
 @dataclass(frozen=True, slots=True)
 class SageMakerTarget:
@@ -188,6 +191,7 @@ class BaseRoute:
     """A base model and its copies; `served_name` is what the copies call it.
 
     Attributes:
+        max_model_len: context length in tokens; UNBOUNDED_CONTEXT if it is not known.
         copies: all of them, also those with a merged adapter.
         hold_seconds: how long to hold a request without a running copy while one starts; 0: none will start.
         homes: placements by engine name; adapters without one are routed by hashing and residency.

@@ -17,12 +17,13 @@ from typing import Any, Final, Self
 from contracts.adapters.foreign_weights import MLX_REFUSAL
 from contracts.adapters.module_names import PLAIN, Layout, aligned, layout_of
 from contracts.adapters.pattern import PatternError, SuffixTable
+from contracts.adapters.renames import renames_of
 from contracts.adapters.targets import Targets
 from contracts.strict_json import find_fault
 
 MAX_ADAPTER_BYTES: Final = 2 << 30
-"""Largest adapter_model.safetensors, for registration and worker alike. Rank 64 on every linear layer of a
-70B model is 1.7 GB in bf16."""
+"""Largest adapter_model.safetensors that the worker takes by default. Registration takes larger ones for some
+bases (`file_limit`). Rank 64 on every linear layer of a 70B model is 1.7 GB in bf16."""
 MAX_CONFIG_BYTES: Final = 1 << 20
 
 FEATURE_EXTRACTION: Final = "FEATURE_EXTRACTION"
@@ -184,12 +185,15 @@ class LoraConfig:
         """Largest rank that any module may have."""
         return max(self.rank, *(int(number) for number in self.ranks.numbers), 0)
 
-    def for_tensors(self, names: Iterable[str], base: Mapping[str, tuple[int, ...]] | None = None) -> Self:
+    def for_tensors(
+        self, names: Iterable[str], base: Mapping[str, tuple[int, ...]] | None = None, architecture: str = ""
+    ) -> Self:
         """Return this configuration with the layout of the adapter's tensors.
 
         Args:
             names: of the adapter's tensors.
             base: the base model's tensors by common name; aligns names that no layout translates.
+            architecture: the base model's, whose checkpoint may have other names than transformers.
 
         Raises:
             AdapterConfigError: a tensor's name is too long.
@@ -201,7 +205,8 @@ class LoraConfig:
             )
         layout = layout_of(paths)
         if base is not None:
-            layout = aligned(layout, dict.fromkeys(_PART.sub("", path) for path in paths), base)
+            modules = dict.fromkeys(_PART.sub("", path) for path in paths)
+            layout = aligned(layout, modules, base, renames_of(architecture))
         return replace(self, layout=layout)
 
     def adapts(self, module: str) -> bool:
@@ -216,14 +221,15 @@ class LoraConfig:
 
     def targets_parameter(self, name: str) -> bool:
         """Return True if target_parameters names the parameter at this full path."""
-        path = self.layout.path_of(name)
+        module = name.removesuffix(".weight")
+        path = self.layout.path_of(module) + name.removeprefix(module)
         return any(path == end or path.endswith(f".{end}") for end in self.parameters)
 
     def replaces(self, module: str) -> bool:
-        """Return True if modules_to_save names the module, or the embedding that the head is tied to."""
+        """Return True if modules_to_save names the module, one around it, or a tied head's embedding."""
         modules = (module, EMBEDDING) if module == HEAD and self.ties_head else (module,)
         return any(
-            self.layout.path_of(item).endswith(name) for item in modules for name in self.modules_to_save
+            is_saved(self.layout.path_of(item), name) for item in modules for name in self.modules_to_save
         )
 
     def rank_of(self, module: str) -> int:
@@ -267,6 +273,14 @@ class Numbers:
         """Return the value for a module; `default` if no pattern matches."""
         index = self.table.find(module)
         return default if index is None else self.numbers[index]
+
+
+def is_saved(path: str, name: str) -> bool:
+    """Return True if PEFT replaces the module at this path for a name of modules_to_save.
+
+    PEFT compares the ends of paths. Of a container it saves all modules inside.
+    """
+    return f"{name}." in f"{path}."
 
 
 def _refuse_unsupported(value: Mapping[str, Any]) -> None:

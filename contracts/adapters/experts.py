@@ -7,10 +7,10 @@ same model: transformers stacks the experts of most families when it loads them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from contracts.adapters.module_names import canonical_name
+from contracts.adapters.module_names import Layout, canonical_name
 
 Shape = tuple[int, ...]
 _SEGMENT: Final = ".experts."
@@ -20,19 +20,23 @@ _GATE, _UP, _BOTH = "gate_proj", "up_proj", "gate_up_proj"
 class Experts:
     """Stacked parameters and single experts by the module that holds them."""
 
-    def __init__(self, base: Mapping[str, Shape], outer: Collection[str]) -> None:
-        """Read the base's tensors, at first use. Both arguments as in `module_names.aligned`."""
-        self._base, self._outer = base, outer
+    def __init__(self, base: Mapping[str, Shape], layout: Layout) -> None:
+        """Read the base's tensors, at first use. `layout` is the adapter's, `base` as it is aligned with."""
+        self._base, self._layout = base, layout
         self._stacks: dict[str, dict[str, Shape]] | None = None
         self._names: dict[str, str] = {}
 
     def parameters(self, path: str) -> Mapping[str, Shape]:
         """Return the stacked parameters of the module at this path: name -> [experts, d1, d2]."""
-        return self._read().get(canonical_name(path, self._outer), {})
+        return self._read().get(self._layout.key(path), {})
+
+    def stacked_names(self) -> list[str]:
+        """Return the common names of all stacked parameters, also where the base has a matrix an expert."""
+        return [f"{self._names[key]}.{name}" for key, stacks in self._read().items() for name in stacks]
 
     def common_name(self, path: str) -> str:
         """Return the base's name of the module that holds the experts."""
-        return self._names[canonical_name(path, self._outer)]
+        return self._names[self._layout.key(path)]
 
     def single(self, path: str) -> tuple[str, tuple[Shape, ...]] | None:
         """Return the common name and the possible [out, in] of a single expert's layer; None without one.
@@ -71,7 +75,7 @@ class Experts:
         holder, _, rest = name.rpartition(_SEGMENT)
         number, _, layer = rest.partition(".")
         common = f"{holder}.experts"
-        canonical = canonical_name(common, self._outer)
+        canonical = canonical_name(common, self._layout.outer)
         assert self._stacks is not None
         stacks = self._stacks.setdefault(canonical, {})
         self._names[canonical] = common

@@ -9,7 +9,8 @@ checkpoint often differ. We compare the names of the language model
 alone. Source: `_checkpoint_conversion_mapping` of transformers 4.52 to 5.
 
 Names that no layout translates are aligned with the base's by what both have in common (`aligned`): wrappers
-such as `model.` and `bert.` are left out, and the names of stacked and single experts are one.
+such as `model.` and `bert.` are left out, the names of stacked and single experts are one, and `renames` has
+the names of modules that transformers calls otherwise than published checkpoints.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
+
+from contracts.adapters.renames import NO_RENAMES, Renames
 
 _BODY: Final = "model."
 _HEAD: Final = "lm_head"
@@ -50,7 +53,7 @@ _OUTER: Final = frozenset(
 )
 """Attributes under which a class with a head holds the model that the class without one is."""
 _APART: Final = re.compile(
-    r"(?:^|[._])(?:vision|visual|vit|image|audio|speech|mtp|draft|talker|encoder|decoder|thinker)(?:[._]|$)"
+    r"(?:^|[._])(vision|visual|vit|image|audio|speech|mtp|draft|talker|encoder|decoder|thinker)(?=[._]|$)"
 )
 """Parts of a model that must not be taken for one another."""
 
@@ -66,6 +69,7 @@ class Layout:
         aligned: trainer's path -> common name, of modules that the prefixes do not translate.
         paths: the reverse of `aligned`.
         outer: first segments that only wrap the model, in the base or in the adapter.
+        renames: of the base's architecture.
     """
 
     body: str = _BODY
@@ -74,6 +78,7 @@ class Layout:
     aligned: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[str, str] = field(default_factory=dict)
     outer: frozenset[str] = frozenset()
+    renames: Renames = NO_RENAMES
 
     def common_name(self, path: str) -> str:
         """Return the common name of a module, or of a tensor, with this layout's path."""
@@ -94,6 +99,10 @@ class Layout:
         if name == _HEAD or name.startswith(f"{_HEAD}."):
             return self.head + name.removeprefix(_HEAD)
         return self.others + name
+
+    def key(self, path: str) -> str:
+        """Return the canonical name that the module at this path has in the base's checkpoint."""
+        return self.renames.checkpoint_name(canonical_name(path, self.outer))
 
 
 PLAIN: Final = Layout()
@@ -122,27 +131,35 @@ def layout_of(paths: Iterable[str]) -> Layout:
     return PLAIN
 
 
-def aligned(layout: Layout, modules: Collection[str], base: Mapping[str, object]) -> Layout:
+def aligned(
+    layout: Layout, modules: Collection[str], base: Mapping[str, object], renames: Renames = NO_RENAMES
+) -> Layout:
     """Return the layout with the common names of modules that it does not translate.
 
     Args:
         modules: paths of the adapter's modules as the trainer called them.
         base: tensors of the base model by common name (`model.layers.0.mlp.up_proj.weight`).
+        renames: of the base's architecture.
     """
     missing = [path for path in modules if f"{layout.common_name(path)}.weight" not in base]
     if not missing:
         return layout
     names = [name.removesuffix(".weight") for name in base if name.endswith(".weight")]
-    outer = _OUTER & {path.partition(".")[0] for path in (*names, *modules)}
+    outer = outer_of([*names, *modules])
+    layout = replace(layout, outer=outer, renames=renames)
     index = _index(names, outer)
-    found = {path: index.get(canonical_name(path, outer)) for path in missing}
-    renames = {
-        path: name
-        for path, name in found.items()
-        if name is not None and _APART.findall(path) == _APART.findall(name)
-    }
-    paths = {name: path for path, name in renames.items()}
-    return replace(layout, aligned=renames, paths=paths, outer=frozenset(outer))
+    aligned: dict[str, str] = {}
+    for path in missing:
+        key = layout.key(path)
+        name = index.get(key)
+        if name is not None and _APART.findall(key) == _APART.findall(canonical_name(name, outer)):
+            aligned[path] = name
+    return replace(layout, aligned=aligned, paths={name: path for path, name in aligned.items()})
+
+
+def outer_of(paths: Iterable[str]) -> frozenset[str]:
+    """Return the first segments of these paths that only wrap the model."""
+    return frozenset(_OUTER & {path.partition(".")[0] for path in paths})
 
 
 def canonical_name(path: str, outer: Collection[str] = ()) -> str:
@@ -155,6 +172,11 @@ def canonical_name(path: str, outer: Collection[str] = ()) -> str:
     if segments[0] in outer and len(segments) > 1:
         del segments[0]
     return ".".join(_SAME.get(segment, segment) for segment in segments if segment not in _WRAPPERS)
+
+
+def is_tower(module: str) -> bool:
+    """Return True for modules of a vision or audio tower, or of a draft model beside the language model."""
+    return any(part not in ("encoder", "decoder") for part in _APART.findall(module))
 
 
 def _index(names: Iterable[str], outer: Collection[str]) -> dict[str, str | None]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from contracts.adapters.config import EMBEDDING, HEAD, PREFIX, AdapterConfigError, LoraConfig
 from contracts.adapters.experts import Experts
+from contracts.adapters.module_names import is_tower
 from contracts.adapters.parts import Part, Shape
 
 RESIZED: Final = (
@@ -18,6 +19,8 @@ _EMBEDDINGS: Final = frozenset(
     {"embed_tokens", "wte", "wpe", "word_embeddings", "tok_embeddings", "embed_in"}
 )
 """Names that every trainer gives to an embedding."""
+_INPUTS: Final = (_EMBEDDINGS - {"wpe"}) | {"embeddings", "shared", "tokens_embed", "word_embedding"}
+"""Names of the embedding of the input's tokens. The last three and `embeddings` may be other modules too."""
 _HEADS: Final = frozenset({"score", "classifier", "classification_head", "dense", "out_proj", "qa_outputs"})
 """Segments of the heads that PEFT adds to a base for SEQ_CLS and TOKEN_CLS."""
 _PAIRS: Final = (Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B)
@@ -57,6 +60,9 @@ def find_target(
         holder = holder.removesuffix(".base_layer")
     if stacks := experts.parameters(holder):
         return _stack(config, name, path, holder, stacks, experts)
+    parent, _, parameter = path.rpartition(".")
+    if (weight := experts.parameters(parent).get(parameter)) is not None:
+        return TargetModule(f"{experts.common_name(parent)}.{parameter}", weight)
     if (single := experts.single(path)) is not None:
         common, shapes = single
         return TargetModule(common, shapes[0], shapes[1:])
@@ -76,7 +82,7 @@ def _stack(
     outermost, and each `.base_layer` leads to the one before.
     """
     common = experts.common_name(holder)
-    targeted = [item for item in stacks if config.targets_parameter(f"{common}.{item}")]
+    targeted = [item for item in stacks if _targets_stack(config, common, holder, item)]
     targeted.sort(key=lambda item: (item.startswith(("down", "output")), item))
     depth = path.count(".base_layer", len(holder))
     if depth >= len(targeted):
@@ -86,6 +92,12 @@ def _stack(
         )
     parameter = targeted[len(targeted) - 1 - depth]
     return TargetModule(f"{common}.{parameter}", stacks[parameter], stacked=True)
+
+
+def _targets_stack(config: LoraConfig, common: str, holder: str, parameter: str) -> bool:
+    """Return True if target_parameters names the stack by the checkpoint's path or by the trainer's."""
+    paths = (config.layout.path_of(f"{common}.{parameter}"), f"{holder}.{parameter}")
+    return any(f".{path}".endswith(f".{name}") for path in paths for name in config.parameters)
 
 
 def expected_shape(
@@ -115,7 +127,8 @@ def expected_shape(
 def _lora(config: LoraConfig, name: str, shape: Shape, target: TargetModule, part: Part) -> Shape:
     module, weight = target.module, target.weight
     of_embedding = part in (Part.EMBEDDING_A, Part.EMBEDDING_B)
-    embeds = is_embedding(module) or (of_embedding and "embed" in module.rpartition(".")[2].lower())
+    kind = module.rpartition(".")[2].lower()
+    embeds = is_embedding(module) or (of_embedding and ("embed" in kind or kind in _INPUTS))
     if embeds != of_embedding and part in _PAIRS:
         raise AdapterConfigError(f"tensor {name}: {'an embedding' if embeds else 'a linear module'} has none")
     if not config.adapts(module):
@@ -127,7 +140,8 @@ def _lora(config: LoraConfig, name: str, shape: Shape, target: TargetModule, par
             raise AdapterConfigError(f"tensor {name}: adapter_config.json does not set {field}")
         if part is Part.MAGNITUDE and len(weight) > 2:
             return (1, weight[0], *([1] * (len(weight) - 2)))
-        return (weight[1] if embeds else weight[0],)
+        sizes = [(item[1] if embeds else item[0],) for item in (weight, *target.others)]
+        return shape if shape in sizes else sizes[0]
     if len(weight) > 2:
         return _convolution(shape, weight, part, rank)
     choices = []
@@ -147,9 +161,12 @@ def _convolution(shape: Shape, weight: Shape, part: Part, rank: int) -> Shape:
     """A convolves over all inputs and B is a convolution of size 1 with the base's groups.
 
     The base's weight [out, in / groups, kernel...] does not tell the groups. A's inputs do, and B's follow.
+    Earlier versions of PEFT made both without groups, also on depthwise convolutions.
     """
     out, inputs, *kernel = weight
     if part is Part.A:
+        if inputs == 1 and shape == (rank, out, *kernel):
+            return shape
         groups = shape[1] // inputs if len(shape) == len(weight) and inputs and not shape[1] % inputs else 1
         groups = groups if groups and not out % groups and not rank % groups else 1
         return (rank, groups * inputs, *kernel)
@@ -173,6 +190,8 @@ def _whole(config: LoraConfig, name: str, shape: Shape, target: TargetModule, pa
     module = target.module
     if module in (EMBEDDING, HEAD) and (part is Part.BASE_WEIGHT or config.adapts(module)):
         return target.weight
+    if part is Part.BASE_WEIGHT and _is_adapted_head(config, module):
+        return target.weight
     if not config.replaces(module) and not (part is Part.BASE_WEIGHT and is_embedding(module)):
         hint = (
             f"; PEFT saves it unasked where the vocabulary was resized. {RESIZED}"
@@ -191,13 +210,20 @@ def _bias(
     """Return the shape of a trained bias, or of the bias of a replaced module."""
     expected = base.get(f"{target.module}.bias")
     replaced = config.replaces(target.module)
-    if not config.bias and not replaced:
+    is_copy = ".base_layer." in name and _is_adapted_head(config, target.module)
+    if not config.bias and not replaced and not is_copy:
         raise AdapterConfigError(f"tensor {name}: adapter_config.json sets bias to 'none'")
     if target.is_new and len(shape) == 1 and shape[0] > 0:
         return shape
     if expected is None:
         raise AdapterConfigError(f"tensor {name}: {target.module} of the base model has no bias")
     return expected
+
+
+def _is_adapted_head(config: LoraConfig, module: str) -> bool:
+    """Return True for a targeted head, of which PEFT saves the base's weight and bias too."""
+    path = config.layout.path_of(module)
+    return path.rpartition(".")[2] == HEAD and config.adapts(module)
 
 
 def _tokens(config: LoraConfig, name: str, module: str, weight: Shape) -> tuple[int, ...]:
@@ -235,6 +261,7 @@ def demand_whole(
             if part not in parts:
                 raise AdapterConfigError(f"tensor {PREFIX}{module}{part.value} is missing")
         _demand_pair_fits(config, target, [tensors[parts[part]] for part in pair], parts[pair[0]])
+        _demand_same_rows(target, parts, tensors)
     elif replaced and (extra := parts.keys() - {Part.BASE_WEIGHT, Part.WEIGHT}) and len(parts) > 1:
         if extra <= {Part.BIAS, Part.PARAMETER} and config.replaces(module) and Part.WEIGHT in parts:
             return
@@ -267,9 +294,34 @@ def _demand_pair_fits(config: LoraConfig, target: TargetModule, pair: list[Shape
             f"{[list(reversed(shape)) for shape in (target.weight, *target.others)]}"
         )
     if len(target.weight) > 2 and not target.stacked:
-        groups = config.rank_of(target.module) // b[1]
-        if a[1] != groups * target.weight[1]:
+        rank, (out, inputs, *_) = config.rank_of(target.module), target.weight
+        is_depthwise = inputs == 1 and a[1] == out and b[1] == rank
+        if a[1] != rank // b[1] * inputs and not is_depthwise:
+            groups = rank // b[1]
             raise AdapterConfigError(f"tensor {name} has {a[1]} inputs, its lora_B is of {groups} groups")
+
+
+def _demand_same_rows(target: TargetModule, parts: Mapping[Part, str], tensors: Mapping[str, Shape]) -> None:
+    """Refuse a magnitude or a bias with other rows than B, where the base tells several shapes."""
+    for part in (Part.MAGNITUDE, Part.LORA_BIAS):
+        if target.others and part in parts and tensors[parts[part]][0] != tensors[parts[Part.B]][0]:
+            rows = tensors[parts[Part.B]][0]
+            raise AdapterConfigError(f"tensor {parts[part]} has not the {rows} rows of its lora_B")
+
+
+def input_embedding(modules: Mapping[str, Shape]) -> str:
+    """Return the common name of the embedding of the input's tokens; "" without one.
+
+    Args:
+        modules: shapes by common name.
+    """
+    if EMBEDDING in modules:
+        return EMBEDDING
+    for names in (_EMBEDDINGS - {"wpe"}, _INPUTS):
+        for module, shape in modules.items():
+            if len(shape) == 2 and module.rpartition(".")[2] in names and not is_tower(module):
+                return module
+    return ""
 
 
 def is_embedding(module: str) -> bool:
@@ -279,11 +331,9 @@ def is_embedding(module: str) -> bool:
 
 def _hidden_size(name: str, base: Mapping[str, Shape]) -> int:
     """Return the columns of the base's input embedding, which a head takes."""
-    if (embedding := base.get(f"{EMBEDDING}.weight")) is not None:
-        return embedding[1]
-    for module, shape in base.items():
-        if len(shape) == 2 and is_embedding(module.removesuffix(".weight")):
-            return shape[1]
+    modules = {module.removesuffix(".weight"): shape for module, shape in base.items()}
+    if embedding := input_embedding(modules):
+        return modules[embedding][1]
     raise AdapterConfigError(
         f"tensor {name}: the base model does not tell its hidden size, so no head can be"
         " checked: register a base that holds this head"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from contracts.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig
+from contracts.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig, is_saved
 from contracts.adapters.experts import Experts
 from contracts.adapters.parts import Part, Shape, split_name
 from contracts.adapters.pattern import suffixes
@@ -27,6 +27,8 @@ _OF_TRAINING: Final = ".lora_velora_embed"
 
 Modules = dict[str, dict[Part, str]]
 """Module's path -> its tensors' names."""
+_SAVED: Final = frozenset({Part.WEIGHT, Part.BIAS, Part.PARAMETER})
+"""Parts of a replaced module."""
 
 
 def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping[str, Shape]) -> Modules:
@@ -48,7 +50,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
     modules: Modules = {}
     targets: dict[str, TargetModule] = {}
     owners: dict[str, str] = {}
-    experts = Experts(base, config.layout.outer)
+    experts = Experts(base, config.layout)
     # Sorted, so that a file is refused with the same text whatever order its reader gives.
     for name, shape in sorted(tensors.items()):
         if name.endswith(_OF_TRAINING):
@@ -67,7 +69,7 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
         raise AdapterConfigError("adapter_model.safetensors holds no LoRA tensor")
     for target in targets.values():
         demand_whole(config, target, modules[target.module], tensors)
-    _demand_fields_used(config, modules, base)
+    _demand_fields_used(config, modules, base, experts)
     return modules
 
 
@@ -111,7 +113,9 @@ def _has_lora(parts: Mapping[Part, str]) -> bool:
     return Part.A in parts or Part.EMBEDDING_A in parts
 
 
-def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
+def _demand_fields_used(
+    config: LoraConfig, modules: Modules, base: Mapping[str, Shape], experts: Experts
+) -> None:
     """Refuse a file without tensors of a module or field that the configuration names."""
     path_of, paths = config.layout.path_of, _module_paths(config, base)
     changed = {
@@ -128,21 +132,45 @@ def _demand_fields_used(config: LoraConfig, modules: Modules, base: Mapping[str,
                 f"adapter_config.json targets {target!r}, but no tensor belongs to a module of that name;"
                 f" tensors are of {kinds}"
             )
-    for field, names, part in (
-        ("modules_to_save", config.modules_to_save, Part.WEIGHT),
-        ("trainable_token_indices", tuple(config.token_indices), Part.TOKENS),
-    ):
-        held = [path_of(module) for module, parts in modules.items() if part in parts]
-        for wanted in names:
-            known = field != "modules_to_save" or _saved(wanted, paths)
-            if known and not any(module.endswith(wanted) for module in held):
-                raise AdapterConfigError(
-                    f"adapter_config.json: {field} names {wanted!r}, but no tensor belongs to it"
-                )
+    saved = [path_of(module) for module, parts in modules.items() if parts.keys() & _SAVED]
+    rows = [path_of(module) for module, parts in modules.items() if Part.TOKENS in parts]
+    unused = {
+        "modules_to_save": [
+            name for name in config.modules_to_save if _saved(name, paths) and not _saved(name, saved)
+        ],
+        "trainable_token_indices": [
+            name for name in config.token_indices if not any(path.endswith(name) for path in rows)
+        ],
+        "target_parameters": _without_pair(config, modules, [*paths, *experts.stacked_names()]),
+    }
+    for field, names in unused.items():
+        for name in names:
+            raise AdapterConfigError(
+                f"adapter_config.json: {field} names {name!r}, but no tensor belongs to it"
+            )
+
+
+def _without_pair(config: LoraConfig, modules: Modules, paths: Sequence[str]) -> list[str]:
+    """Return the names of target_parameters that the base has, and that have no pair in the file.
+
+    Args:
+        paths: of the base's modules and stacks of experts, as the trainer called them.
+    """
+    adapted = [module for module, parts in modules.items() if _has_lora(parts)]
+    held = [config.layout.path_of(module) for module in adapted]
+    return [
+        name for name in config.parameters if _is_parameter(name, paths) and not _is_parameter(name, held)
+    ]
+
+
+def _is_parameter(name: str, paths: Sequence[str]) -> bool:
+    """Return True if the name is that of one of these parameters, or of a module's weight."""
+    ends = {name, name.removesuffix(".weight")}
+    return any(path.endswith(f".{end}") or path == end for end in ends for path in paths)
 
 
 def _saved(name: str, paths: Sequence[str]) -> bool:
-    return any(path.endswith(name) for path in paths)
+    return any(is_saved(path, name) for path in paths)
 
 
 def _module_paths(config: LoraConfig, base: Mapping[str, Shape]) -> list[str]:

@@ -269,9 +269,14 @@ class Recipe:
         return by_sagemaker and self.target.hardware.capability > 0
 
     def compiled_shape(self, max_model_len: int) -> tuple[int, int]:
-        """Return (tokens of a sequence, sequences) that SageMaker compiles for."""
+        """Return (tokens of a sequence, sequences) that SageMaker compiles for.
+
+        Args:
+            max_model_len: the model's context in tokens; 0 if unknown.
+        """
         neuron = self.target.hardware is Hardware.NEURON
-        tokens = self.compilation.sequence_length or min(max_model_len, COMPILED_SEQUENCE_LENGTH)
+        longest = max_model_len or COMPILED_SEQUENCE_LENGTH
+        tokens = self.compilation.sequence_length or min(longest, COMPILED_SEQUENCE_LENGTH)
         usual = NEURON_BATCH_SIZE if neuron else TENSORRT_BATCH_SIZE
         return tokens, self.compilation.batch_size or usual
 

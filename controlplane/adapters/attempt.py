@@ -11,6 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from contracts.adapters.config import AdapterConfigError, LoraConfig
+from contracts.adapters.file_limit import max_adapter_bytes
 from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 from contracts.capabilities.traits import AdapterNeeds
 from controlplane.adapters.aliases import default_record
@@ -85,6 +86,12 @@ class ValidationAttempt:
             if size is None:
                 raise RefusedError(f"{name} is no longer in the store: register the adapter again")
             sizes[name] = size
+        limit = max_adapter_bytes(self._base_model.modules, self._base_model.max_lora_rank)
+        if sizes[_WEIGHTS] > limit:
+            raise RefusedError(
+                f"{_WEIGHTS} has {sizes[_WEIGHTS]} bytes, at most {limit} are accepted for this base model:"
+                " train fewer modules, at a lower rank, or save the weights in bfloat16"
+            )
         self._step("files", "done", ", ".join(f"{name} {size} bytes" for name, size in sizes.items()))
         return sizes
 
@@ -137,7 +144,10 @@ class ValidationAttempt:
                 raise RefusedError(f"{_WEIGHTS} is not a whole safetensors file: {error}") from error
             self._step("header", "done", f"{len(header.tensors)} tensors")
             self._step("tensors", "running")
-            needs, scalings, warnings = check_tensors(header, config, self._base_model.modules)
+            base = self._base_model
+            needs, scalings, warnings = check_tensors(
+                header, config, base.modules, architecture=base.architecture
+            )
             detail = "; ".join([f"largest rank {needs.rank}", *warnings])[:_MAX_DETAIL]
             self._step("tensors", "warned" if warnings else "done", detail)
             self._step("values", "running")

@@ -29,12 +29,17 @@ _CHUNK: Final = 4 << 20
 
 
 def check_tensors(
-    header: SafetensorsHeader, config: LoraConfig, base: Mapping[str, Sequence[int]]
+    header: SafetensorsHeader,
+    config: LoraConfig,
+    base: Mapping[str, Sequence[int]],
+    *,
+    architecture: str = "",
 ) -> tuple[AdapterNeeds, dict[str, float], list[str]]:
     """Checks names, dtypes and shapes by what is true of every engine.
 
     Args:
         base: shapes by module path, and of biases by their own name, as `catalog.checkpoint` reads them.
+        architecture: the base model's.
 
     Returns:
         what a copy must serve, the worker's scaling factor by tensor, and warnings.
@@ -49,7 +54,7 @@ def check_tensors(
     tensors = {
         path if path.endswith(".bias") else f"{path}.weight": tuple(shape) for path, shape in base.items()
     }
-    config = config.for_tensors(shapes, tensors)
+    config = config.for_tensors(shapes, tensors, architecture)
     try:
         modules = sort_tensors(config, shapes, tensors)
     except AdapterConfigError as error:

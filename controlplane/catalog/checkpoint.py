@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from contracts.adapters.config import EMBEDDING, HEAD
+from contracts.adapters.config import HEAD
+from contracts.adapters.shapes import input_embedding
 from contracts.strict_json import find_fault
 from controlplane.catalog.checkpoint_sources import CheckpointSource
 from controlplane.catalog.checkpoint_sources.base import refusal
@@ -33,7 +34,7 @@ class Checkpoint:
     """Metadata of a checkpoint, as validation needs it.
 
     Attributes:
-        max_model_len: of the language model, in tokens.
+        max_model_len: of the language model, in tokens; 0 if the configuration states none.
         modules: as `module_shapes` returns them.
         quantization: method of the weights, "" for none.
     """
@@ -64,8 +65,9 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
         modules = module_shapes(config, tensors, lambda name: _data(source, files[name], tensors[name]))
     except UnknownShapeError as error:
         raise refusal(f"{source.uri}: {error}") from error
-    if EMBEDDING in modules and (text_section(config).get("tie_word_embeddings") or HEAD not in modules):
-        modules[HEAD] = modules[EMBEDDING]
+    embedding = input_embedding(modules)
+    if embedding and (text_section(config).get("tie_word_embeddings") or HEAD not in modules):
+        modules[HEAD] = modules[embedding]
     if not any(len(shape) >= 2 and _NUMBERED.search(path) for path, shape in modules.items()):
         raise refusal(f"{source.uri} has no layers: its safetensors hold no matrix of a numbered layer")
     if (dtype := stored_dtype(config)) is None:

@@ -28,7 +28,9 @@ class BaseModel(models.Model):
     )
     licence = models.CharField(max_length=100, blank=True, help_text="License: an SPDX identifier or a name.")
     architecture = models.CharField(max_length=100)
-    max_model_len = models.PositiveIntegerField(help_text="Context length in tokens.")
+    max_model_len = models.PositiveIntegerField(
+        help_text="Context length in tokens; 0 if the configuration states none."
+    )
     dtype = models.CharField(max_length=20)
     quantization = models.CharField(
         max_length=40,

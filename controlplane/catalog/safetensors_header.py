@@ -18,27 +18,31 @@ MAX_HEADER_BYTES: Final = 16 << 20
 _MAX_DIMENSIONS: Final = 8
 """Multiplying a million dimensions would take hours."""
 
-DTYPE_BYTES: Final[Mapping[str, int]] = {
-    "BOOL": 1,
-    "U8": 1,
-    "I8": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,
-    "F8_E4M3FNUZ": 1,
-    "F8_E5M2FNUZ": 1,
-    "I16": 2,
-    "U16": 2,
-    "F16": 2,
-    "BF16": 2,
-    "I32": 4,
-    "U32": 4,
-    "F32": 4,
-    "F64": 8,
-    "I64": 8,
-    "U64": 8,
-    "C64": 8,
+DTYPE_BITS: Final[Mapping[str, int]] = {
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "BOOL": 8,
+    "U8": 8,
+    "I8": 8,
+    "F8_E4M3": 8,
+    "F8_E5M2": 8,
+    "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+    "C64": 64,
 }
+"""Bits of a value. A tensor of F4 or F6 values fills whole bytes."""
 
 
 class HeaderError(ValueError):
@@ -123,13 +127,15 @@ def _tensor(name: str, entry: object) -> TensorInfo:
             pass
         case _:
             raise HeaderError(f"tensor {name!r} must have dtype, shape and data_offsets")
-    if dtype not in DTYPE_BYTES:
+    if dtype not in DTYPE_BITS:
         raise HeaderError(f"tensor {name!r} has unknown dtype {dtype!r}")
     if len(shape) > _MAX_DIMENSIONS:
         raise HeaderError(f"tensor {name!r} has {len(shape)} dimensions, expected at most {_MAX_DIMENSIONS}")
     if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in shape):
         raise HeaderError(f"tensor {name!r} has shape {shape!r}, expected non-negative integers")
-    expected = math.prod(shape) * DTYPE_BYTES[dtype]
+    expected, rest = divmod(math.prod(shape) * DTYPE_BITS[dtype], 8)
+    if rest:
+        raise HeaderError(f"tensor {name!r} of shape {shape} and dtype {dtype} does not fill whole bytes")
     if begin < 0 or end - begin != expected:
         raise HeaderError(
             f"tensor {name!r} of shape {shape} and dtype {dtype} needs {expected} bytes,"

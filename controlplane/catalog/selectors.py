@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Q, QuerySet
 
-from contracts.base_routes import BaseRoute
+from contracts.base_routes import UNBOUNDED_CONTEXT, BaseRoute
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import NotFoundError
 from controlplane.platform.row_lookup import row_get
@@ -60,7 +60,7 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
     """Return the base model's route entry without what its deployments add to it."""
     return BaseRoute(
         base_model.served_name,
-        base_model.max_model_len,
+        base_model.max_model_len or UNBOUNDED_CONTEXT,
         dropped_parameters=tuple(base_model.dropped_parameters),
         created=int(base_model.created_at.timestamp()),
         architecture=base_model.architecture,

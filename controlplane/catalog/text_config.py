@@ -16,8 +16,12 @@ _LENGTHS: Final = (
     "max_seq_len",
     "max_sequence_length",
     "seq_length",
+    "context_length",
 )
 """Names of the context length, by class."""
+NOT_STATED: Final = 0
+"""Context length of a model without a bound, such as Mamba, or whose configuration does not say it."""
+_UNBOUNDED: Final = (None, -1)
 _MOST_TOKENS: Final = 1 << 31
 _DEFAULTS: Final = Path(__file__).with_name("context_lengths.json")
 
@@ -31,16 +35,17 @@ def text_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def context_length(config: Mapping[str, Any]) -> int | None:
-    """Return the language model's longest context in tokens; None if neither the file nor its class says.
+    """Return the language model's longest context in tokens; NOT_STATED if neither file nor class says.
 
-    transformers leaves out of the file what equals the class's default, so the defaults count too.
+    transformers leaves out of the file what equals the class's default, so the defaults count too. None means
+    that the file gives something else than a length.
     """
     text = text_section(config)
     for name in _LENGTHS:
         for section in (text, config):
-            if name in section:
+            if name in section and section[name] not in _UNBOUNDED:
                 return _whole(section[name])
-    return default_lengths().get(str(text.get("model_type")))
+    return default_lengths().get(str(text.get("model_type")), NOT_STATED)
 
 
 def stored_dtype(config: Mapping[str, Any]) -> str | None:

@@ -8,7 +8,16 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Final
 
-_MODULES: Final = ("transformers", "peft", "peft.utils.other", "transformers.models.llama.modeling_llama")
+_MODULES: Final = (
+    "transformers",
+    "peft",
+    "peft.utils.other",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.auto.modeling_auto",
+    "transformers.core_model_loading",
+    "transformers.initialization",
+    "transformers.pytorch_utils",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,9 +17,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
 
+from contracts.adapters.file_limit import LARGEST_ADAPTER_BYTES
 from controlplane.artifacts.uploads.append import CHECKSUMS, Checksum, upload_append
 from controlplane.artifacts.uploads.bodies import request_body
-from controlplane.artifacts.uploads.file_names import MAX_ARCHIVE_BYTES
 from controlplane.artifacts.uploads.models import Upload
 from controlplane.artifacts.uploads.selectors import upload_get, upload_list
 from controlplane.artifacts.uploads.services import upload_create, upload_discard
@@ -35,7 +35,7 @@ PATCH_TYPE: Final = "application/offset+octet-stream"
 _ABILITIES: Final = {
     "Tus-Version": VERSION,
     "Tus-Extension": "creation,expiration,checksum,termination",
-    "Tus-Max-Size": str(MAX_ARCHIVE_BYTES),
+    "Tus-Max-Size": str(LARGEST_ADAPTER_BYTES),
     "Tus-Checksum-Algorithm": ",".join(CHECKSUMS),
 }
 

@@ -6,16 +6,17 @@ import unicodedata
 from typing import Final
 
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES
+from contracts.adapters.file_limit import LARGEST_ADAPTER_BYTES
 from contracts.adapters.foreign_weights import refusal_of_others
 from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES
 
 MAX_POOLING_BYTES: Final = 64 << 10
 FILE_LIMITS: Final = {
     ADAPTER_FILES[0]: MAX_CONFIG_BYTES,
-    ADAPTER_FILES[1]: MAX_ADAPTER_BYTES,
+    ADAPTER_FILES[1]: LARGEST_ADAPTER_BYTES,
     **dict.fromkeys(POOLING_FILES, MAX_POOLING_BYTES),
 }
-"""Size limit of each adapter file, in bytes."""
+"""Size limit of each adapter file in bytes, for any base; validation has the base's own."""
 MODEL_CARD: Final = "README.md"
 """The adapter's model card: stored with the version, but not served and not part of its digest."""
 EXTRA_FILES: Final = (MODEL_CARD, *POOLING_FILES)
@@ -24,7 +25,8 @@ MAX_CARD_BYTES: Final = 100_000
 """Bytes of a card that are stored; the rest is cut off."""
 MAX_CARD_UPLOAD: Final = 1 << 20
 MAX_ARCHIVE_BYTES: Final = MAX_ADAPTER_BYTES + MAX_CONFIG_BYTES + (64 << 20)
-"""Limit for an archive and for its unpacked content: an adapter and the other files that PEFT saves."""
+"""Limit for an archive and for its unpacked content: an adapter and the other files that PEFT saves. Larger
+adapters are sent as files, since an archive's size does not bound what it unpacks to."""
 _ARCHIVES: Final = (".zip", ".tar.gz", ".tgz")
 _PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn")

@@ -47,6 +47,7 @@ class Shape:
         kv_width: outputs of one layer's k_proj, which tensor parallelism divides.
         lora_parameters: parameters of a rank-1 adapter on every linear layer.
         element_bytes: bytes per value of weights, KV cache and adapters.
+        max_model_len: context length in tokens; 0 if the checkpoint states none.
     """
 
     weight_bytes: int
@@ -146,7 +147,13 @@ def requirements(shape: Shape, instance_type: str, load: Load) -> Requirements:
             + ", ".join(INSTANCES),
             field="instance_type",
         )
-    tokens = min(load.tokens or shape.max_model_len, shape.max_model_len)
+    longest = shape.max_model_len or load.tokens
+    if not longest:
+        raise InvalidInputError(
+            "the checkpoint states no context length, so its KV cache has no known size: set max_model_len",
+            field="options",
+        )
+    tokens = min(load.tokens or longest, longest)
     adapter = shape.lora_parameters * load.max_lora_rank * shape.element_bytes
     kv = _kv_cache(shape, load, tokens)
     lora = load.max_loras * adapter

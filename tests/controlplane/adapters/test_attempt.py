@@ -151,10 +151,21 @@ def test_a_store_that_does_not_answer_costs_no_attempts_until_a_day_has_passed(
     assert "the store is away; this lasted for a day" in version.reason
 
 
+def test_weights_beyond_the_limit_of_their_base_are_refused_unread(
+    version: AdapterVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "max_adapter_bytes", lambda modules, rank: 100 + 0 * len(modules) * rank)
+    version_validate(version_id=version.pk)
+    version.refresh_from_db()
+    assert version.status == "refused"
+    assert "at most 100 are accepted for this base model" in version.reason
+    assert [step["status"] for step in version.steps if step["name"] == "header"] == ["pending"]
+
+
 def test_an_internal_error_is_tried_five_times(
     version: AdapterVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "check_tensors", lambda *_: die())
+    monkeypatch.setattr(attempt, "check_tensors", lambda *_, **__: die())
     for _ in range(5):
         with pytest.raises(MemoryError):
             version_validate(version_id=version.pk)
@@ -167,7 +178,7 @@ def test_an_internal_error_is_tried_five_times(
 def test_an_error_that_every_attempt_meets_is_tried_once(
     version: AdapterVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unstorable(*_: object) -> None:
+    def unstorable(*_: object, **__: object) -> None:
         raise DataError("invalid input syntax for type json")
 
     monkeypatch.setattr(attempt, "check_tensors", unstorable)

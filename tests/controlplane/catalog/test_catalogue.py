@@ -107,6 +107,7 @@ class Hub(BaseHTTPRequestHandler):
     """A hub with a public and a gated repository: their descriptions, and files behind a redirect."""
 
     folder: Path
+    has_ranges = True
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
@@ -120,18 +121,44 @@ class Hub(BaseHTTPRequestHandler):
             self.send_header("Location", f"/cdn/{path.rpartition('/')[2]}")
             self.end_headers()
         elif path.startswith("/cdn/"):
-            self._send((self.folder / path.removeprefix("/cdn/")).read_bytes())
+            self._send_part((self.folder / path.removeprefix("/cdn/")).read_bytes())
         else:
             self.send_error(401 if "gated" in path else 503)
 
-    def _send(self, data: bytes) -> None:
-        self.send_response(200)
+    def _send_part(self, data: bytes) -> None:
+        """Send the bytes that the request's Range asks for, as CDNs do."""
+        if (asked := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"] or "")) and self.has_ranges:
+            self._send(data[int(asked[1]) : int(asked[2]) + 1], status=206)
+        else:
+            self._send(data)
+
+    def _send(self, data: bytes, *, status: int = 200) -> None:
+        self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:
         """Says nothing."""
+
+
+def read_ranges(source: str, checkpoint: Path) -> None:
+    """Compare ranges of a source's file with the folder's: a header and the last bytes."""
+    name = "model-1.safetensors"
+    whole = (checkpoint / name).read_bytes()
+    found = checkpoint_source(source)
+    assert found.sizes()[name] == len(whole)
+    for start, size in ((0, 8), (8, int.from_bytes(whole[:8], "little")), (len(whole) - 3, 3)):
+        assert found.read_range(name, start, size) == whole[start : start + size]
+
+
+def test_ranges_of_a_folders_files_are_read(checkpoint: Path) -> None:
+    read_ranges(str(checkpoint), checkpoint)
+
+
+@pytest.mark.costly("a real S3 server")
+def test_ranges_of_a_buckets_objects_are_read(bucket: str, checkpoint: Path) -> None:
+    read_ranges(bucket, checkpoint)
 
 
 @pytest.fixture
@@ -145,6 +172,18 @@ def hub(settings: Settings, checkpoint: Path) -> Iterator[str]:
         )
         yield host
         server.shutdown()
+
+
+def test_ranges_of_a_hubs_files_are_read(hub: str, checkpoint: Path) -> None:
+    read_ranges("hf://acme/tiny", checkpoint)
+
+
+def test_a_hub_without_ranges_is_refused_before_it_sends_the_whole_file(
+    hub: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hub, "has_ranges", False)
+    with pytest.raises(UnavailableError, match="a part was requested"):
+        read_ranges("hf://acme/tiny", checkpoint)
 
 
 def test_a_checkpoint_of_a_hub_is_kept_at_its_commit(hub: str, checkpoint: Path) -> None:

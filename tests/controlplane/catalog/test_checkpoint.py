@@ -161,6 +161,28 @@ def test_packed_weights_have_the_shape_of_their_layer(
     assert base_model_register(name="packed", source=folder).modules[path] == (16, 32)
 
 
+@pytest.mark.parametrize(
+    ("embedding", "config"),
+    [
+        ("transformer.wte", {"architectures": ["GPT2LMHeadModel"], "n_positions": 64}),
+        ("transformer.word_embeddings", {"architectures": ["FalconForCausalLM"], "model_type": "falcon"}),
+        ("model.decoder.embed_tokens", {"architectures": ["OPTForCausalLM"], "model_type": "opt"}),
+        ("backbone.embeddings", {"architectures": ["MambaForCausalLM"], "model_type": "mamba"}),
+    ],
+)
+def test_a_head_that_is_not_in_the_file_has_the_shape_of_the_embedding(
+    tmp_path: Path, embedding: str, config: Mapping[str, Any]
+) -> None:
+    tensors = {
+        f"{embedding}.weight": ("BF16", (16, 4)),
+        "transformer.wpe.weight": ("BF16", (8, 4)),
+        "vision_tower.embeddings.weight": ("BF16", (9, 4)),
+        "layers.0.mixer.in_proj.weight": ("BF16", (8, 4)),
+    }
+    base = base_model_register(name="tied", source=store(tmp_path / "base", config, tensors))
+    assert base.modules["lm_head"] == (16, 4)
+
+
 def test_weights_whose_header_hides_the_shape_are_refused_with_what_to_register(tmp_path: Path) -> None:
     config = {
         "architectures": ["LlamaForCausalLM"],

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from contracts.base_routes import UNBOUNDED_CONTEXT
 from contracts.openai.parameters import IGNORED
 from gateway.admission import reservation
 from gateway.api.prompts import estimate_tokens, num_prompts
@@ -242,6 +243,10 @@ def test_what_is_reserved_counts_every_prompt() -> None:
     several = {"model": "m", "prompt": [[1, 2, 3], [4, 5]], "max_tokens": 7, "n": 2}
     assert reservation(parse("/v1/completions", orjson.dumps(several)), 90, 2048) == (5, 28)
     assert reservation(parse("/v1/completions", orjson.dumps(several)), 90, 2) == (4, 8)
+    # A model that states no context does not cap the reservation.
+    unbounded = {**several, "max_tokens": 1_000_000}
+    call = parse("/v1/completions", orjson.dumps(unbounded))
+    assert reservation(call, 90, UNBOUNDED_CONTEXT) == (5, 4_000_000)
     inputs = {"model": "m", "input": [[1, 2, 3], [4, 5]], "dimensions": 8}
     assert reservation(parse("/v1/embeddings", orjson.dumps(inputs)), 90, 2048) == (5, 0)
 
