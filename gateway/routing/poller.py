@@ -77,7 +77,7 @@ class LoadPoller:
         known = self._fleet.copy(copy.id)
         try:
             async with self._slots:
-                own = known.in_flight
+                own, own_adapters = known.in_flight, frozenset(known.active)
                 load = await self._load(session, copy)
         except (aiohttp.ClientError, OSError, ValueError, KeyError, TypeError, UpstreamUnreachable) as error:
             # A draining copy is expected to disappear. For other copies, requests will find out.
@@ -97,7 +97,8 @@ class LoadPoller:
             logger.info("copy %s %s", copy.id, "is draining" if load.draining else "accepts requests again")
         if load.names is not None:
             known.listed(load.names, load.busy)
-        known.report = Report(load.pending, load.adapters, time.monotonic(), own)
+        busy = load.busy - own_adapters
+        known.report = Report(load.pending, load.adapters, time.monotonic(), own, load.slots, busy)
         known.draining = load.draining
 
     async def _load(self, session: aiohttp.ClientSession, copy: CopyRoute) -> Load:
