@@ -35,8 +35,9 @@ NAMES: Final = (
     "deployments",
     "uploads",
     "optimization",
+    "routing",
 )
-QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization")
+QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization", "routing")
 """Benchmarks that have a shorter form."""
 
 
