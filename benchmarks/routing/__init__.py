@@ -17,7 +17,7 @@ from benchmarks.routing import real_gateway
 from benchmarks.routing.engine import EngineShape
 from benchmarks.routing.experiment import WARM_SHARE, Plan, Result, simulate
 from benchmarks.routing.policies import POLICIES
-from benchmarks.routing.workload import adapters, requests, trace
+from benchmarks.routing.workload import Request, adapters, requests, trace
 
 SERVERS: Final = 50
 ADAPTERS: Final = 5000
@@ -31,7 +31,7 @@ _OURS: Final = "graftwork"
 
 
 def run(*, quick: bool = False) -> Iterator[Figure]:
-    """Yield the figures; `quick` simulates a tenth of the servers, adapters and requests, and no real time."""
+    """Yield the figures; `quick` simulates a tenth of everything, and runs nothing in real time."""
     part = 10 if quick else 1
     rate = capacity()
     yield Figure("routing", "capacity_of_a_server", round(rate, 3), "requests/s", note=_capacity_note())
@@ -98,7 +98,7 @@ def _real_time(rate: float) -> Iterator[Figure]:
     """Compare the gateway process with the simulation of the same requests."""
     servers, num_adapters, number = SMALL
     refs = adapters(num_adapters)
-    sent: Sequence = list(requests(trace()[0], refs, rate=rate * servers, number=number))
+    sent: Sequence[Request] = list(requests(trace()[0], refs, rate=rate * servers, number=number))
     simulated = simulate(Plan(_OURS, servers, gateways=1), sent)
     real = real_gateway.measure(refs, sent, servers=servers)
     note = f"{servers} servers, {num_adapters} adapters; the baseline is the simulation of the same requests"

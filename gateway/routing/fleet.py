@@ -145,7 +145,7 @@ class Copy:
         return max(self.in_flight, report.pending + self.in_flight - report.own)
 
     def has_slot(self, adapter: str) -> bool:
-        """Return False if other adapters take all slots of the batch, so that a request would wait for one."""
+        """Return False if other adapters take all slots of the batch, so that a request would wait."""
         report = self.valid_report
         if report is None or report.slots is None or adapter in self.active or adapter in report.busy:
             return True
