@@ -101,7 +101,10 @@ def _real_time(rate: float) -> Iterator[Figure]:
     sent: Sequence[Request] = list(requests(trace()[0], refs, rate=rate * servers, number=number))
     simulated = simulate(Plan(_OURS, servers, gateways=1), sent)
     real = real_gateway.measure(refs, sent, servers=servers)
-    note = f"{servers} servers, {num_adapters} adapters; the baseline is the simulation of the same requests"
+    note = (
+        f"{servers} servers, {num_adapters} adapters; the baseline is the simulation of the same requests; "
+        f"load average {os.getloadavg()[0]:.1f}"
+    )
     for metric, unit, value, baseline in (
         ("loads_per_1000", "loads", real.loads_per_1000, simulated.loads_per_1000),
         ("ttft_p50", "ms", real.ttft(50) * 1000, simulated.ttft(50) * 1000),

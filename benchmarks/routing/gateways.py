@@ -36,7 +36,7 @@ SERVED = "base"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request.
+    """The result of one request.
 
     Attributes:
         ttft: seconds from its arrival to its first token.

@@ -251,7 +251,7 @@ def test_a_copy_without_a_free_slot_comes_after_the_next_ones_with_one() -> None
     while (found := fleet.choose(copies, adapter, bytes, order)) is not None:
         order.append(found.id)
 
-    def chosen() -> str:
+    def choice() -> str:
         copy = fleet.choose(copies, adapter, bytes)
         assert copy is not None
         return copy.id
@@ -262,18 +262,18 @@ def test_a_copy_without_a_free_slot_comes_after_the_next_ones_with_one() -> None
         fleet.copy(copy_id).report = Report(len(names), held, 0.0, 0, slots=2, busy=names)
 
     busy_with(order[0], others[0])
-    assert chosen() == order[0]
+    assert choice() == order[0]
     own = fleet.acquire(next(copy for copy in copies if copy.id == order[0]), others[1])
-    assert chosen() == order[1], "one slot is another gateway's, one is ours"
+    assert choice() == order[1], "one slot is another gateway's, one is ours"
     own.release()
-    assert chosen() == order[0]
+    assert choice() == order[0]
     busy_with(order[0], others[0], adapter)
-    assert chosen() == order[0], "its requests join the batch"
+    assert choice() == order[0], "its requests join the batch"
     for copy_id in order[:SLOT_CHOICES]:
         busy_with(copy_id, *others[:2])
-    assert chosen() == order[0], "a few copies are tried, so that adapters do not spread"
+    assert choice() == order[0], "a few copies are tried, so that adapters do not spread"
     fleet.copy(order[0]).report = Report(2, frozenset(), 0.0, 0, slots=None, busy=frozenset({"x", "y"}))
-    assert chosen() == order[0], "this copy states no slots"
+    assert choice() == order[0], "this copy states no slots"
 
 
 def test_copies_that_are_gone_are_forgotten_once_idle() -> None:
