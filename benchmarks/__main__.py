@@ -36,8 +36,9 @@ NAMES: Final = (
     "uploads",
     "registration",
     "optimization",
+    "routing",
 )
-QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization")
+QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization", "routing")
 """Benchmarks that have a shorter form."""
 
 

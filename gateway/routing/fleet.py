@@ -4,7 +4,8 @@
   rendezvous hashing (Thaler and Ravishankar, 1998), so that few copies hold an adapter and every gateway
   prefers the same ones. A copy above its share of the load is skipped (Mirrokni, Thorup and Zadimoghaddam,
   2016). An adapter whose requests fill one copy uses further copies; among those the prompt's beginning
-  decides, because the copy that computed it has it cached.
+  decides, because the copy that computed it has it cached. A copy whose adapter slots are taken by others
+  comes after the next ones in the order that have a free slot, because waiting for a slot takes seconds.
   If the control plane has placed an adapter, its homes come first. Copies that it is leaving get its requests
   only while no other copy accepts any.
 - A request for the base model goes to the less loaded of two copies (Mitzenmacher, 2001): the one that its
@@ -33,6 +34,9 @@ OVERLOAD: Final = 0.25
 ALWAYS: Final = 8
 """Requests that a copy may have whatever the mean is: a batch decodes them in little more time than one, and
 moving an adapter to another copy costs more."""
+SLOT_CHOICES: Final = 4
+"""Copies within the bound that are tried for a free adapter slot. Further ones would shorten the wait hardly
+more, and each holds the adapter afterwards (ADR 82)."""
 REPORT_SECONDS: Final = 10.0
 """How long a copy's report is valid."""
 MAX_REST: Final = 60.0
@@ -46,13 +50,20 @@ DIGEST: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A copy's report: requests of all gateways, and the digests of its resident adapters."""
+    """A copy's report: requests of all gateways, and the digests of its resident adapters.
+
+    Attributes:
+        own: this gateway's share of `pending`, when it asked.
+        slots: adapters that fit into one batch; None if the copy does not state a limit.
+        busy: engine names of adapters with requests of other gateways.
+    """
 
     pending: int
     adapters: frozenset[str]
     at: float
     own: int
-    """This gateway's share of `pending`, when it asked."""
+    slots: int | None = None
+    busy: frozenset[str] = frozenset()
 
 
 class Copy:
@@ -64,6 +75,7 @@ class Copy:
         "_died_at",
         "_lacking",
         "_used",
+        "active",
         "breaker",
         "draining",
         "in_flight",
@@ -80,6 +92,8 @@ class Copy:
         self.seed = _hash(copy_id.encode())
         self.breaker = Breaker(clock=clock, chance=chance.random)
         self.in_flight = 0
+        self.active: Counter[str] = Counter()
+        """This gateway's requests by engine name of their adapter."""
         self.report: Report | None = None
         self.draining = False
         self.rests_until = 0.0
@@ -171,20 +185,33 @@ class Copy:
         return 0.0 if self._died_at is None else max(0.0, self._died_at + DEAD_SECONDS - self._clock())
 
     @property
+    def valid_report(self) -> Report | None:
+        """The last report, if it is recent."""
+        if self.report is None or self._clock() - self.report.at > REPORT_SECONDS:
+            return None
+        return self.report
+
+    @property
     def load(self) -> int:
         """Requests at the copy: this gateway's, and others' as far as the copy reports them."""
-        if self.report is None or self._clock() - self.report.at > REPORT_SECONDS:
+        if (report := self.valid_report) is None:
             return self.in_flight
-        return max(self.in_flight, self.report.pending + self.in_flight - self.report.own)
+        return max(self.in_flight, report.pending + self.in_flight - report.own)
+
+    def has_slot(self, adapter: str) -> bool:
+        """Return False if other adapters take all slots of the batch, so that a request would wait."""
+        report = self.valid_report
+        if report is None or report.slots is None or adapter in self.active or adapter in report.busy:
+            return True
+        return len(self.active.keys() | report.busy) < report.slots
 
     def cool_down(self, seconds: float) -> None:
         """Send no new requests for `seconds`, at most MAX_REST."""
         self.rests_until = max(self.rests_until, self._clock() + min(seconds, MAX_REST))
 
     def holds(self, digest: str) -> bool:
-        if self.report is None or self._clock() - self.report.at > REPORT_SECONDS:
-            return False
-        return digest in self.report.adapters
+        report = self.valid_report
+        return report is not None and digest in report.adapters
 
 
 class CopySlot:
@@ -197,7 +224,9 @@ class CopySlot:
         self._reported = False
         self._probe = copy.breaker.begin()
         copy.in_flight += 1
-        adapters[adapter] += 1
+        if adapter:
+            adapters[adapter] += 1
+            copy.active[adapter] += 1
 
     def succeeded(self) -> None:
         """Note that the copy answered, even by a refusal."""
@@ -219,9 +248,9 @@ class CopySlot:
         if not self._reported:
             self._copy.breaker.release(probe=self._probe)
         self._copy.in_flight -= 1
-        self._adapters[self._adapter] -= 1
-        if not self._adapters[self._adapter]:
-            del self._adapters[self._adapter]
+        if self._adapter:
+            _take_one(self._adapters, self._adapter)
+            _take_one(self._copy.active, self._adapter)
 
 
 class Fleet:
@@ -295,7 +324,12 @@ class Fleet:
         total = sum(copy.load for _, copy in ready)
         bound = max(ALWAYS, math.ceil((1 + OVERLOAD) * (total + 1) / len(ready)))
         ranked = self._ranked(ready, adapter, bound, prefix, homes.at)
-        return next((route for route, copy in ranked if copy.load < bound), ready[0][0])
+        first: CopyRoute | None = None
+        for route, copy in islice((pair for pair in ranked if pair[1].load < bound), SLOT_CHOICES):
+            if copy.has_slot(adapter.name):
+                return route
+            first = first or route
+        return first or ready[0][0]
 
     def _ranked(
         self,
@@ -317,6 +351,12 @@ class Fleet:
             near = islice(ranked, filled + 1)
             yield from sorted(near, key=lambda pair: _rank(beginning, pair[1]))
         yield from ranked
+
+
+def _take_one(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
 
 
 def _hash(key: bytes) -> int:

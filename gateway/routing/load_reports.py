@@ -22,6 +22,7 @@ class Load:
     Attributes:
         names: engine names that vLLM lists as models; None where they were not read.
         busy: names of the adapters that have requests, as vLLM's metrics say.
+        slots: adapters that fit into one batch, as they say; None for no limit.
     """
 
     pending: int
@@ -29,6 +30,7 @@ class Load:
     draining: bool = False
     names: frozenset[str] | None = None
     busy: frozenset[str] = frozenset()
+    slots: int | None = None
 
 
 def of_worker(body: bytes) -> Load:
@@ -46,7 +48,7 @@ def of_vllm(metrics: bytes, models: bytes | None = None) -> Load:
     read = VllmMetrics.parse(metrics)
     listed = None if models is None else model_names(models)
     names = read.adapters if listed is None else read.adapters | listed
-    return Load(read.pending, digests(names), names=listed, busy=read.adapters)
+    return Load(read.pending, digests(names), names=listed, busy=read.adapters, slots=read.slots)
 
 
 def model_names(body: bytes) -> frozenset[str]:

@@ -80,7 +80,8 @@ class LoadPoller:
         known = self._fleet.copy(copy.id)
         try:
             async with self._slots:
-                own, asked_at = known.in_flight, time.monotonic()
+                own, own_adapters = known.in_flight, frozenset(known.active)
+                asked_at = time.monotonic()
                 load = await self._load(session, copy)
         except _FAILURES as error:
             # Only the error's type: aiohttp's text has the request's headers, and so tokens.
@@ -99,7 +100,8 @@ class LoadPoller:
             logger.info("copy %s %s", copy.id, "is draining" if load.draining else "accepts requests again")
         if load.names is not None:
             known.listed(load.names, load.busy, asked_at=asked_at)
-        known.report = Report(load.pending, load.adapters, time.monotonic(), own)
+        busy = load.busy - own_adapters
+        known.report = Report(load.pending, load.adapters, time.monotonic(), own, load.slots, busy)
         known.draining = load.draining
         if copy.kind == "worker":
             self._answered(copy)

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from tokenizers import AddedToken
 
+from tests.worker_engine.thinking.scripted_model import TEMPLATE
 from tests.worker_engine.tiny_adapter import CONFIG
 from tests.worker_engine.tiny_model import Weights, byte_tokenizer, family_config, save_tensors, shapes_of
 
@@ -65,6 +66,7 @@ class Checkpoint:
     Attributes:
         layers: beginning of its text layers' names in the file.
         adapter_layers: beginning of the same names in adapters.
+        chat_template: Qwen3's own where thinking is tested.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Checkpoint:
     text: Mapping[str, Any]
     layers: str = "model."
     adapter_layers: str = "model."
+    chat_template: str = CHAT_TEMPLATE
 
     def write(self, folder: Path) -> Path:
         """Write the checkpoint with its tokenizer; return `folder`."""
@@ -79,7 +82,7 @@ class Checkpoint:
         (folder / "config.json").write_text(json.dumps(self.config, indent=2))
         source = np.random.default_rng(11)
         save_tensors(folder / "model.safetensors", _weights(self, source))
-        _write_tokenizer(folder, vision="vision_config" in self.config)
+        _write_tokenizer(folder, self.chat_template, vision="vision_config" in self.config)
         return folder
 
     def write_adapter(self, model: Path, folder: Path, *, seed: int, rank: int = 8) -> Path:
@@ -136,13 +139,13 @@ def _multimodal(text: Mapping[str, Any]) -> dict[str, Any]:
 
 def _all() -> dict[str, Checkpoint]:
     llama, qwen3, mixture, gemma3 = _text("llama"), _text("qwen3"), _mixture(), _text("gemma3_text")
-    layers = "model.language_model."
+    layers, thinking = "model.language_model.", TEMPLATE.read_text()
     return {
         item.name: item
         for item in (
             Checkpoint("llama", llama, llama),
-            Checkpoint("qwen3", qwen3, qwen3),
-            Checkpoint("qwen3-moe", mixture, mixture),
+            Checkpoint("qwen3", qwen3, qwen3, chat_template=thinking),
+            Checkpoint("qwen3-moe", mixture, mixture, chat_template=thinking),
             Checkpoint("gemma3", _multimodal(gemma3), gemma3, layers, layers),
         )
     }
@@ -222,7 +225,7 @@ def _uniform(source: np.random.Generator, shape: tuple[int, int]) -> Any:
     return source.uniform(-bound, bound, shape).astype(np.float32)
 
 
-def _write_tokenizer(folder: Path, *, vision: bool) -> None:
+def _write_tokenizer(folder: Path, chat_template: str, *, vision: bool) -> None:
     tokenizer = byte_tokenizer()
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -237,7 +240,7 @@ def _write_tokenizer(folder: Path, *, vision: bool) -> None:
         _write_processor(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2))
-    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    (folder / "chat_template.jinja").write_text(chat_template)
     generation = {"bos_token_id": 254, "eos_token_id": 255}
     (folder / "generation_config.json").write_text(json.dumps(generation))
 

@@ -13,8 +13,12 @@ from pytest_django import Settings
 
 from controlplane.deployments.provisioners.local import processes
 from controlplane.deployments.provisioners.local.engines import VLLM, WORKER
+from controlplane.tenants.models import Tenant
+from controlplane.tenants.services import api_key_create
 from tests.controlplane.conftest import graftwork as graftwork
 from tests.controlplane.conftest import tenant as tenant
+from tests.gateway.conftest import GatewayProcess
+from tests.vllm.servers import Caller
 
 
 @pytest.fixture
@@ -41,5 +45,18 @@ def vllm_root(
         if any(folder is not None and root in folder.parents for folder in folders):
             processes.end(process.pid, at_once=True)
     for session in root.rglob("*.session"):
-        processes.end_session(int(session.read_text()))
+        processes.end_session(int(session.read_text().rpartition(" ")[2]))
     shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def caller(tenant: Tenant, redis_url: str, tmp_path: Path) -> Iterator[Caller]:
+    _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
+    gateway = GatewayProcess(redis_url, tmp_path / "wal", tmp_path / "gateway.log")
+    try:
+        gateway.start()
+        calls = Caller(gateway.url, key)
+        with calls.http:
+            yield calls
+    finally:
+        gateway.stop()

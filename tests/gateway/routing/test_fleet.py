@@ -14,7 +14,7 @@ import pytest
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import AdapterHomes, CopyRoute
-from gateway.routing.fleet import ALWAYS, DIGEST, OVERLOAD, CopySlot, Fleet, Report
+from gateway.routing.fleet import ALWAYS, DIGEST, OVERLOAD, SLOT_CHOICES, CopySlot, Fleet, Report
 from tests.gateway.conftest import reference
 
 ADAPTERS = [reference("acme", f"bot-{number}") for number in range(400)]
@@ -242,6 +242,38 @@ def test_who_drains_rests_or_is_open_is_left_out() -> None:
     probe.release()
     assert fleet.choose(copies, None, bytes) == copies[2]
     busy.release()
+
+
+def test_a_copy_without_a_free_slot_comes_after_the_next_ones_with_one() -> None:
+    copies, adapter, others = copies_of(8), ADAPTERS[0], ADAPTERS[1:]
+    fleet = Fleet(clock=lambda: 0.0)
+    order: list[str] = []
+    while (found := fleet.choose(copies, adapter, bytes, order)) is not None:
+        order.append(found.id)
+
+    def choice() -> str:
+        copy = fleet.choose(copies, adapter, bytes)
+        assert copy is not None
+        return copy.id
+
+    def busy_with(copy_id: str, *adapters: AdapterRef) -> None:
+        names = frozenset(ref.name for ref in adapters)
+        held = frozenset({adapter.sha256[:DIGEST]}) if copy_id == order[0] else frozenset[str]()
+        fleet.copy(copy_id).report = Report(len(names), held, 0.0, 0, slots=2, busy=names)
+
+    busy_with(order[0], others[0])
+    assert choice() == order[0]
+    own = fleet.acquire(next(copy for copy in copies if copy.id == order[0]), others[1])
+    assert choice() == order[1], "one slot is another gateway's, one is ours"
+    own.release()
+    assert choice() == order[0]
+    busy_with(order[0], others[0], adapter)
+    assert choice() == order[0], "its requests join the batch"
+    for copy_id in order[:SLOT_CHOICES]:
+        busy_with(copy_id, *others[:2])
+    assert choice() == order[0], "a few copies are tried, so that adapters do not spread"
+    fleet.copy(order[0]).report = Report(2, frozenset(), 0.0, 0, slots=None, busy=frozenset({"x", "y"}))
+    assert choice() == order[0], "this copy states no slots"
 
 
 def test_copies_that_are_gone_are_forgotten_once_idle() -> None:

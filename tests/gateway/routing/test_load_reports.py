@@ -45,6 +45,7 @@ vllm:lora_requests_info{{engine="1",max_lora="4",running_lora_adapters="{THREE}"
 def test_vllms_metrics() -> None:
     load = of_vllm(VLLM.encode())
     assert (load.pending, load.adapters, load.draining) == (6, frozenset({"a" * 12, "b" * 12}), False)
+    assert (load.busy, load.slots) == (frozenset({ONE, TWO, "by-hand"}), 4)
     without = b"vllm:num_requests_running 1.0\nvllm:num_requests_waiting 0.0\n"
     assert (of_vllm(without).pending, of_vllm(without).adapters) == (1, frozenset())
 
@@ -122,6 +123,8 @@ def test_a_vllm_server_is_asked_without_any_secret() -> None:
 
     copy, asked = asyncio.run(polled("openai_http", answer))
     assert copy.load == 6
+    assert copy.report is not None
+    assert (copy.report.slots, copy.report.busy) == (4, frozenset({ONE, TWO, "by-hand"}))
     assert copy.holds("a" * 12)
     assert not copy.holds("c" * 12)
     assert {request.path for request in asked} <= {"/metrics", "/health", "/openapi.json"}
