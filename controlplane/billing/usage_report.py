@@ -140,8 +140,9 @@ class UsageReport:
 
 def _row(group: dict[str, str], *sums: int) -> UsageRow:
     """Return the row of a group from its sums, in the order of `UsageReport._sums`."""
-    *counts, nano, unpriced = sums
-    return UsageRow(group, *counts, None if unpriced else money_text(nano))
+    requests, prompt, cached, completion, reasoning, images, nano, unpriced = sums
+    price = None if unpriced else money_text(nano)
+    return UsageRow(group, requests, prompt, cached, completion, reasoning, images, price)
 
 
 def money_text(nano: int) -> str:

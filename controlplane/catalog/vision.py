@@ -59,10 +59,12 @@ def image_rule(config: Config, processor: Config) -> ImageTokens:
 
 def _vision(config: Config) -> Config | None:
     """Return the settings of the vision part, perhaps empty; None for a model without one."""
-    for part in (config, config.get("thinker_config")):
-        for name in _SECTIONS if isinstance(part, dict) else ():
-            if found := part.get(name):
-                return found if isinstance(found, dict) else {}
+    parts = [part for part in (config, config.get("thinker_config")) if isinstance(part, Mapping)]
+    for found in (part.get(name) for part in parts for name in _SECTIONS):
+        if isinstance(found, dict):
+            return found
+        if found:
+            return {}
     return {} if config.get("model_type") in _WITHOUT_SECTION else None
 
 

@@ -37,7 +37,7 @@ def table_of(*copies: CopyRoute, rule: ImageTokens | None = QWEN, **route: Any) 
     return replace(route_table(), bases={"base": base, "other": other}, adapters={"acme": {"bot": bot}})
 
 
-def look(model: str = "base", images: int = 1, **fields: Any) -> dict[str, Any]:
+def chat_with_images(model: str = "base", images: int = 1, **fields: Any) -> dict[str, Any]:
     """A chat with images, whose answer the last message controls."""
     first = {"role": "user", "content": [{"type": "text", "text": "?"}, *[image_part(PICTURE)] * images]}
     return {"model": model, "messages": [first, *ask(tokens=2)], **fields}
@@ -60,7 +60,7 @@ def test_images_go_to_the_copy_that_reads_them_and_are_counted(
     )
     control_plane.replace(pooled_gateway, table_of(*copies))
     for number in range(4):
-        assert post(pooled_gateway, look(images=2, stream=bool(number % 2))).status_code == 200
+        assert post(pooled_gateway, chat_with_images(images=2, stream=bool(number % 2))).status_code == 200
     part = {"type": "input_image", "image_url": PICTURE}
     response = {"model": "base", "input": [{"role": "user", "content": [part]}, *ask(tokens=2)]}
     assert post(pooled_gateway, response, path="responses").status_code == 200
@@ -83,10 +83,12 @@ def test_the_reservation_covers_the_images(
     # An image of 1,024 by 1,024 takes at most 37 x 37 + 2 tokens, and the text and the answer some.
     limits = {"tenant:acme": LimitsRoute((Limit("tokens", 1500, 60),))}
     control_plane.replace(pooled_gateway, replace(table, limits=limits))
-    refused = post(pooled_gateway, look(images=2, max_tokens=8))
+    refused = post(pooled_gateway, chat_with_images(images=2, max_tokens=8))
     assert (refused.status_code, "requested 27" in refused.json()["error"]["message"]) == (429, True)
     for _ in range(3):
-        assert post(pooled_gateway, look(max_tokens=8)).status_code == 200, "settled to what was used"
+        assert post(pooled_gateway, chat_with_images(max_tokens=8)).status_code == 200, (
+            "settled to what was used"
+        )
 
 
 @pytest.mark.costly("requests to a gateway process")
@@ -98,7 +100,7 @@ def test_without_a_copy_that_reads_them_the_answer_says_so(
 
     def refusal(table: RouteTable, path: str = "chat/completions", **fields: Any) -> dict[str, Any]:
         control_plane.replace(pooled_gateway, table)
-        answer = post(pooled_gateway, look() | fields, path=path)
+        answer = post(pooled_gateway, chat_with_images() | fields, path=path)
         assert answer.status_code == 400
         error: dict[str, Any] = answer.json()["error"]
         assert error["code"] == ImagesNotServed.code
@@ -122,7 +124,7 @@ def test_without_a_copy_that_reads_them_the_answer_says_so(
     body = {"model": "base", "input": [{"role": "user", "content": [part]}]}
     assert post(pooled_gateway, body, path="responses").json()["error"]["param"] == "input"
     assert other.calls() == 0
-    assert post(pooled_gateway, look() | {"messages": ask(tokens=1)}).status_code == 200
+    assert post(pooled_gateway, chat_with_images() | {"messages": ask(tokens=1)}).status_code == 200
 
 
 @pytest.mark.costly("requests to a gateway process")
@@ -133,7 +135,7 @@ def test_a_fallback_that_reads_images_answers_at_once(
     table = table_of(replace(WORKER, id=f"w-{id(other)}", url=other.url), hold_seconds=30)
     reading = BaseRoute("other", 8192, (replace(VLLM, id=f"v-{id(able)}", url=able.url),))
     control_plane.replace(pooled_gateway, replace(table, bases={**table.bases, "other": reading}))
-    answer = post(pooled_gateway, look("bot"))
+    answer = post(pooled_gateway, chat_with_images("bot"))
     assert answer.headers["x-graftwork-served-model"] == "other"
     assert (able.calls(), other.calls()) == (1, 0)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import jinja2
 from jinja2.runtime import Context, Undefined
@@ -24,7 +24,7 @@ _MAX_POWER: Final = 64
 
 
 class _Budget:
-    """What is left of the bounds of one rendering."""
+    """Remaining items and steps of one rendering."""
 
     __slots__ = ("items", "steps")
 
@@ -64,7 +64,7 @@ def render(template: jinja2.Template, variables: Mapping[str, Any]) -> str:
 class BoundedEnvironment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox with the bounds above, for templates that `render` runs."""
 
-    intercepted_binops: ClassVar[frozenset[str]] = frozenset({"*", "**", "+"})
+    intercepted_binops = frozenset({"*", "**", "+"})
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

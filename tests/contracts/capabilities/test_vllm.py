@@ -43,7 +43,7 @@ def test_a_version_of_two_numbers_is_the_first_of_its_three() -> None:
 
 
 def test_texts_of_servers_fill_no_memory() -> None:
-    """A server tells its own version, so the texts have no end."""
+    """A server may report any text as its version."""
     for number in range(150):
         vllm_capability(f"0.32.0+build{number}")
     assert vllm_capability.cache_info().currsize <= 128

@@ -60,7 +60,7 @@ INTERNVL = {
         (LLAVA, {}, ImageTokens(577)),
         (GEMMA3, {"do_pan_and_scan": None}, ImageTokens(256, extra=6)),
         (GEMMA3, {"do_pan_and_scan": True, "pan_and_scan_max_num_crops": 4}, ImageTokens(1280, extra=54)),
-        ({"model_type": "gemma4", "vision_config": {}}, {}, NO_IMAGES),
+        ({"model_type": "gemma4", "vision_config": {}}, {}, ImageTokens(280, extra=2)),
         ({"model_type": "gemma4", "vision_config": {"patch_size": 16}}, {}, ImageTokens(280, extra=2)),
         (INTERNVL, {}, ImageTokens(13 * 256, extra=2)),
         ({"model_type": "novel_vl", "vision_config": {"depth": 1}}, {}, ImageTokens(UNKNOWN_MOST)),

@@ -135,10 +135,16 @@ def test_calls_of_one_index_or_none_stay_apart(index: dict[str, Any]) -> None:
 def test_thoughts_of_several_choices_stay_apart(names: tuple[str, ...]) -> None:
     """vLLM 0.12 tells a thought under two names; some servers begin with an empty one."""
 
-    def thought(index: int, text: str) -> dict[str, Any]:
+    def thought_chunk(index: int, text: str) -> dict[str, Any]:
         return chunk(index, content=None, **dict.fromkeys(names, text))
 
-    thoughts = [thought(0, ""), thought(1, ""), thought(0, "a"), thought(1, "b"), thought(0, "c")]
+    thoughts = [
+        thought_chunk(0, ""),
+        thought_chunk(1, ""),
+        thought_chunk(0, "a"),
+        thought_chunk(1, "b"),
+        thought_chunk(0, "c"),
+    ]
     answers = [chunk(1, content="B"), chunk(0, content="A"), chunk(0, "stop"), chunk(1, "stop")]
     messages = [choice["message"] for choice in made_whole(encode(*thoughts, *answers))["choices"]]
     told = {"role": "assistant", "refusal": None}
@@ -146,7 +152,7 @@ def test_thoughts_of_several_choices_stay_apart(names: tuple[str, ...]) -> None:
         told | {"content": "A"} | dict.fromkeys(names, "ac"),
         told | {"content": "B"} | dict.fromkeys(names, "b"),
     ]
-    [silent] = made_whole(encode(thought(0, ""), chunk(0, "stop", content="A")))["choices"]
+    [silent] = made_whole(encode(thought_chunk(0, ""), chunk(0, "stop", content="A")))["choices"]
     assert silent["message"] == told | {"content": "A"}
 
 

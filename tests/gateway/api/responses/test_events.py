@@ -165,16 +165,16 @@ def test_calls_without_an_index_are_items_of_their_own() -> None:
 def test_a_thought_a_text_and_a_call_are_items_in_this_order() -> None:
     """Neither a thought's log probabilities nor those of its marks are the text's."""
 
-    def of(*tokens: str) -> dict[str, Any]:
+    def logprobs_of(*tokens: str) -> dict[str, Any]:
         return {"content": [{"token": token, "logprob": -1.0, "bytes": None} for token in tokens]}
 
     blocks = [
-        chunk(role="assistant", content="", logprobs=of("<think>")),
-        chunk(reasoning="H", logprobs=of("H")),
-        chunk(reasoning="m", logprobs=of("m")),
-        chunk(logprobs=of("</think>")),
-        chunk(content="Now", logprobs=of("\n\n", "Now")),
-        chunk(tool_calls=[call(0, "{}", id="c0", name="now")], logprobs=of("<tool_call>")),
+        chunk(role="assistant", content="", logprobs=logprobs_of("<think>")),
+        chunk(reasoning="H", logprobs=logprobs_of("H")),
+        chunk(reasoning="m", logprobs=logprobs_of("m")),
+        chunk(logprobs=logprobs_of("</think>")),
+        chunk(content="Now", logprobs=logprobs_of("\n\n", "Now")),
+        chunk(tool_calls=[call(0, "{}", id="c0", name="now")], logprobs=logprobs_of("<tool_call>")),
         chunk("tool_calls"),
         END,
     ]
@@ -193,7 +193,7 @@ def test_a_thought_a_text_and_a_call_are_items_in_this_order() -> None:
         "tool_calls": [{"id": "c0", "type": "function", "function": {"name": "now", "arguments": "{}"}}],
     }
     tokens = ("<think>", "H", "m", "</think>", "\n\n", "Now", "<tool_call>")
-    choice = {"index": 0, "message": message, "logprobs": of(*tokens), "finish_reason": "tool_calls"}
+    choice = {"index": 0, "message": message, "logprobs": logprobs_of(*tokens), "finish_reason": "tool_calls"}
     whole = orjson.loads(form().whole(orjson.dumps({"choices": [choice], "usage": USAGE})))["output"]
     for output in (streamed, whole):
         thought, text, called = output
