@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from contracts.adapters.reference import AdapterRef
 from contracts.capabilities.capability import missing_text
+from contracts.image_tokens import ImageTokens
 from contracts.known_fields import known_fields
 
 PROTECTED_PARAMETERS: Final = frozenset(
@@ -107,6 +108,7 @@ class CopyRoute:
         max_rank: largest rank that it serves; None if there is no limit, or none is known.
         credentials: `openai_http` only: sealed ServerCredentials, see CREDENTIALS_INFO; "" for none.
         max_adapters: `openai_http` only: most adapters that gateways leave loaded; 0 for no bound.
+        images: True if it reads images, False if not; None if that is not known, and then they are tried.
     """
 
     id: str
@@ -120,6 +122,7 @@ class CopyRoute:
     max_rank: int | None = None
     credentials: str = field(default="", repr=False)
     max_adapters: int = 0
+    images: bool | None = None
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -144,7 +147,9 @@ class CopyRoute:
     def lacks(self, adapter: AdapterRef) -> str:
         """Return in words what the adapter needs and the copy does not serve; "" for nothing."""
         missing = () if self.traits is None else set(adapter.traits).difference(self.traits)
-        if not missing and (self.max_rank is None or adapter.rank <= self.max_rank):
+        fits = self.max_rank is None or adapter.rank <= self.max_rank
+        # Older control planes publish adapters with rank 0, and a copy with limit 0 serves none.
+        if not missing and fits and self.max_rank != 0:
             return ""
         return missing_text(missing, adapter.rank, self.max_rank)
 
@@ -203,6 +208,7 @@ class BaseRoute:
         quantization: method of its weights; "" for none.
         absent: what a copy of each deployment without a copy would serve; ids are the deployments' names.
             They are starting, broken or scaled to zero, and get no requests.
+        image_tokens: bound of an image's tokens; None if the checkpoint was registered by an older release.
     """
 
     served_name: str
@@ -216,6 +222,7 @@ class BaseRoute:
     architecture: str = ""
     quantization: str = ""
     absent: tuple[CopyRoute, ...] = ()
+    image_tokens: ImageTokens | None = None
 
     def copies_for(self, adapter: AdapterRef | None) -> tuple[CopyRoute, ...]:
         """Return every copy that can serve an adapter, or the base model for None, in no order."""
@@ -258,4 +265,5 @@ class BaseRoute:
             value.get("architecture", ""),
             value.get("quantization", ""),
             tuple(CopyRoute.from_dict(copy) for copy in value.get("absent", ())),
+            ImageTokens.from_dict(rule) if (rule := value.get("image_tokens")) else None,
         )

@@ -23,7 +23,7 @@ MAX_PROMPT_ADAPTERS: Final = 64
 _ID_LENGTH: Final = 36
 """Characters of a UUID."""
 STATUSES: Final[tuple[UsageStatus, ...]] = get_args(UsageStatus)
-ADDED: Final[Mapping[str, Any]] = {"itl_ms": None, "reasoning_tokens": 0}
+ADDED: Final[Mapping[str, Any]] = {"itl_ms": None, "reasoning_tokens": 0, "images": 0, "operation": ""}
 """Fields that events of older gateways lack, and their values then."""
 
 EventId = str
@@ -52,9 +52,12 @@ class UsageEvent:
         requested_model: what the client wrote; `alias` and `arm` say how it was resolved.
         arm: of a split alias; "" for none.
         adapter: engine name, or "" for the base model.
+        operation: the endpoint's name: chat (also for responses), completions, embeddings, score, rerank or
+            classify; "" from older gateways.
         backend: kind of the backend; `endpoint` the copy's id.
         prompt_tokens: the cached ones included.
         reasoning_tokens: those of the thought before the answer, among the completion tokens.
+        images: images in the prompt, whose tokens are among the prompt's.
         estimated: True when the backend reported no usage and the gateway counted instead.
         ttft_ms: from request to first token; None if no token came.
         itl_ms: mean inter-token latency: time from the first token to the last, divided by the tokens after
@@ -72,6 +75,7 @@ class UsageEvent:
     arm: Name
     adapter: Name
     base_model: Name
+    operation: Name
     backend: Name
     endpoint: Name
     status: UsageStatus
@@ -80,6 +84,7 @@ class UsageEvent:
     cached_tokens: TokenCount
     completion_tokens: TokenCount
     reasoning_tokens: TokenCount
+    images: TokenCount
     estimated: bool
     ttft_ms: Milliseconds | None
     itl_ms: Milliseconds | None

@@ -46,9 +46,12 @@ class Completions:
         observer: Observer,
         drain: Drain,
         prompts: PromptLog,
+        image_hosts: frozenset[str] = frozenset(),
     ) -> None:
+        """`image_hosts`: hosts whose images copies may fetch."""
         self._preparer, self._dispatcher, self._multi_adapter = preparer, dispatcher, multi_adapter
         self._meter, self._observer, self._drain, self._prompts = meter, observer, drain, prompts
+        self._image_hosts = image_hosts
         self._moments: Timeouts[HangUpWatch] = Timeouts(WATCH_AFTER_SECONDS, HangUpWatch.start)
 
     async def serve(self, context: RequestContext) -> bool:
@@ -58,21 +61,26 @@ class Completions:
             GatewayError: nothing has been sent yet, and this is the answer.
         """
         if len(context.body) <= INLINE_BYTES:
-            context.dialect = _read(context)
+            context.dialect = _read(context, self._image_hosts)
         else:
-            context.dialect = await asyncio.to_thread(_read, context)
+            context.dialect = await asyncio.to_thread(_read, context, self._image_hosts)
         sticky = header(context.scope, STICKY_HEADER).decode("latin-1")
         subject = sticky or context.call.user or context.id
-        self._preparer.resolve(context, subject)
+        try:
+            self._preparer.resolve(context, subject)
+            return await self._serve_resolved(context, subject)
+        except GatewayError as error:
+            context.dialect.translate(error)
+            raise
+
+    async def _serve_resolved(self, context: RequestContext, subject: str) -> bool:
+        """Answer a request whose models are known, and record it if its tenant logs prompts."""
         context.watch = HangUpWatch(context.receive, self._moments)
         record = self._record_prompt(context)
         try:
             if context.call.adapters:
                 return await self._multi_adapter.serve(context, subject)
             return await self._serve_admitted(context, subject)
-        except GatewayError as error:
-            context.dialect.translate(error)
-            raise
         except asyncio.CancelledError:
             if not context.watch.disconnected:
                 raise
@@ -87,7 +95,7 @@ class Completions:
         """Reserve the request under its limits, send it to a copy and relay the answer."""
         context.ticket = await self._preparer.admit(context)
         try:
-            if await self._preparer.hold(context):
+            if await self._preparer.hold(context, context.models):
                 self._preparer.refresh(context, subject)
             with await self._dispatcher.open(context) as answer:
                 return await self._relay(answer)
@@ -176,11 +184,11 @@ def _served(resolution: Resolution) -> list[Header]:
     return headers
 
 
-def _read(context: RequestContext) -> ApiDialect:
+def _read(context: RequestContext, image_hosts: frozenset[str]) -> ApiDialect:
     """Parse the request's body. Raises BadRequest."""
     path, body, caller = context.scope["path"], context.body, context.caller
     dropped = partial(dropped_parameters, context.table, caller.tenant, allowed=caller.models)
     if path == RESPONSES:
-        return ResponsesDialect.read(body, context.id, dropped)
-    call = parse(path, body, dropped)
+        return ResponsesDialect.read(body, context.id, dropped, image_hosts)
+    call = parse(path, body, dropped, image_hosts)
     return ScoringDialect(call) if path in SCORING else ApiDialect(call)

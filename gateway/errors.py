@@ -7,7 +7,8 @@ GatewayError
 │   ├── ContextLengthExceeded 400  the model takes fewer tokens
 │   ├── NotServed           400
 │   │   ├── AdapterNotServed     no copy of the base model serves what the adapter needs
-│   │   └── EndpointNotServed    no copy of the base model has the endpoint
+│   │   ├── EndpointNotServed    no copy of the base model has the endpoint
+│   │   └── ImagesNotServed      no copy of the base model reads images
 │   ├── PayloadTooLarge     413
 │   └── UnsupportedEncoding 415  the body is compressed
 ├── RequestTimeout          408  the body came too slowly
@@ -106,6 +107,10 @@ class EndpointNotServed(NotServed):
     """The base model's copies lack the endpoint; a copy that is found to lack it raises this too."""
 
     code = "endpoint_not_served"
+
+
+class ImagesNotServed(NotServed):
+    code = "images_not_served"
 
 
 class PayloadTooLarge(BadRequest):

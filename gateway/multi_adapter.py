@@ -62,10 +62,11 @@ class MultiAdapter:
         self._resolve(context, parts, subject)
         await self._preparer.admit_all(context, parts)
         try:
-            # All parts have the base model of the call, so one of them waits for its first copy.
-            if await self._preparer.hold(context):
-                self._preparer.refresh(context, subject)
-                self._resolve(context, parts, subject)
+            # A copy that serves one part's adapter may not serve another's.
+            for part in parts:
+                if await self._preparer.hold(context, part.models):
+                    self._preparer.refresh(context, subject)
+                    self._resolve(context, parts, subject)
             merged = MergedAnswer(context.call, context.id, context.trace.started_ns // 1_000_000_000)
             answer = self._stream if context.call.stream else self._whole
             return await answer(context, parts, merged)

@@ -7,11 +7,12 @@ from functools import partial
 from time import perf_counter
 
 from gateway.admission import Admission, Plan, Reservation, Ticket, clock, reservation
-from gateway.api.schema import POOLING, SCORING
+from gateway.api.schema import POOLING, SCORING, UNKNOWN_RULE
 from gateway.http.asgi import Scope
 from gateway.request_context import RequestContext
 from gateway.routing import Authorizer, Resolution, fallbacks, resolve
 from gateway.routing.endpoints import serving
+from gateway.routing.images import images_not_served, reading_images, refuses_images
 from gateway.routing.not_served import not_served
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
@@ -36,6 +37,7 @@ class RequestPreparer:
             ModelNotFound: the model is not the caller's.
             AdapterNotServed: no copy can serve the adapter, and no fallback can.
             EndpointNotServed: no copy of its base model has the endpoint.
+            ImagesNotServed: the request has images, and no copy of its models reads them.
         """
         table, caller, call = context.table, context.caller, context.call
         resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
@@ -50,7 +52,19 @@ class RequestPreparer:
         # Refuse before the reservation and the waiting room: neither a retry nor a wait would help.
         if resolution.is_excluded and all(other.is_excluded for other in context.models[1:]):
             raise not_served(resolution)
+        if call.images:
+            self._resolve_images(context)
         context.check = partial(self._check, context.scope, call.model, subject)
+
+    @staticmethod
+    def _resolve_images(context: RequestContext) -> None:
+        """Leave each model the copies that read images, and reserve by the rule of the first that has one."""
+        reading = [reading_images(model) for model in context.models if not refuses_images(model)]
+        able = [model for model in reading if not model.is_excluded]
+        if not able:
+            raise not_served(reading[0]) if reading else images_not_served(context.models[0])
+        context.models = tuple(map(reading_images, context.models))
+        context.call.image_rule = able[0].route.image_tokens or UNKNOWN_RULE
 
     def refresh(self, context: RequestContext, subject: str) -> None:
         """Authorize and resolve again after a wait: the key may be revoked, or the model changed."""
@@ -86,14 +100,15 @@ class RequestPreparer:
         for part, ticket in zip(parts, tickets, strict=True):
             part.ticket = ticket
 
-    async def hold(self, context: RequestContext) -> bool:
-        """Wait for a copy if the base model is scaled to zero and no fallback can serve instead.
+    async def hold(self, context: RequestContext, models: Sequence[Resolution]) -> bool:
+        """Wait for a copy if the base model of `models` is scaled to zero and no fallback can serve instead.
 
         Returns True if it waited; `refresh` must follow.
         """
-        resolution, *others = context.models
-        if resolution.copies or not resolution.route.hold_seconds:
+        able = [model for model in models if not model.is_excluded]
+        if not able or able[0].copies or not able[0].route.hold_seconds:
             return False
+        resolution, *others = able
         if not resolution.route.may_get_copy(resolution.adapter):
             return False
         if any(other.copies for other in others):

@@ -34,6 +34,7 @@ from gateway.request_preparer import RequestPreparer
 from gateway.routing import Authorizer
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Fleet
+from gateway.routing.not_served import read_engines
 from gateway.routing.poller import LoadPoller
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
@@ -112,7 +113,14 @@ class Resources:
         preparer = RequestPreparer(self.feed, authorizer, admission, self._room)
         multi_adapter = MultiAdapter(preparer, dispatcher, self._meter, self.observer, self.drain)
         self.completions = Completions(
-            preparer, dispatcher, multi_adapter, self._meter, self.observer, self.drain, self._prompts
+            preparer,
+            dispatcher,
+            multi_adapter,
+            self._meter,
+            self.observer,
+            self.drain,
+            self._prompts,
+            settings.image_hosts,
         )
         answers = AnswerStore(self._answers_redis, settings.fleet_token)
         self.idempotency = Idempotency(answers, self.completions.serve)
@@ -122,6 +130,7 @@ class Resources:
 
     def start(self) -> None:
         """Start the background tasks."""
+        read_engines()
         settings, start = self._settings, self.health.start
         poller = LoadPoller(self.feed, self._fleet, self._headers, tls=self._trusted)
         abandoned = ship_abandoned_logs(settings.wal_dir, self._redis, self._presence.forget)

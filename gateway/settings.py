@@ -16,6 +16,7 @@ from gateway.api.bodies import BODY_BYTES, BODY_SECONDS
 from gateway.lifecycle.drain import DRAIN_SECONDS
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_HOST = re.compile(r"(?=[a-z0-9.-]{1,253}$)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
 STALL_SECONDS: Final = 60
 _FORMATS: Final = ("auto", "json", "text")
@@ -59,6 +60,7 @@ class Settings:
         header_seconds: longest wait for a request's headers, and so for an idle connection's next request.
         body_seconds: longest wait for a request's body.
         body_bytes: largest body.
+        image_hosts: hosts whose https images copies may fetch; without one, images come in data URLs alone.
         stall_seconds: longest wait for a client to read more of an answer.
         drain_seconds: how long running requests may go on after the gateway was asked to stop.
         tls: None serves plain HTTP.
@@ -88,6 +90,7 @@ class Settings:
     header_seconds: int = 30
     body_seconds: int = BODY_SECONDS
     body_bytes: int = BODY_BYTES
+    image_hosts: frozenset[str] = frozenset()
     stall_seconds: int = STALL_SECONDS
     drain_seconds: int = DRAIN_SECONDS
     tls: Tls | None = None
@@ -121,6 +124,7 @@ class Settings:
             header_seconds=env.integer("GATEWAY_HEADER_SECONDS", 30, 1, 3600),
             body_seconds=env.integer("GATEWAY_BODY_SECONDS", BODY_SECONDS, 1, 3600),
             body_bytes=env.integer("GATEWAY_BODY_BYTES", BODY_BYTES, 1024, 1 << 30),
+            image_hosts=env.parsed("GATEWAY_IMAGE_HOSTS", _hosts),
             stall_seconds=env.integer("GATEWAY_STALL_SECONDS", STALL_SECONDS, 1, 3600),
             drain_seconds=env.integer("GATEWAY_DRAIN_SECONDS", DRAIN_SECONDS, 1, 3600),
             tls=_tls(env),
@@ -148,6 +152,13 @@ def _origins(origins: tuple[str, ...]) -> frozenset[str]:
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path or parts.query:
             raise ValueError(f"{origin!r} is not scheme://host[:port]")
     return frozenset(origins)
+
+
+def _hosts(hosts: tuple[str, ...]) -> frozenset[str]:
+    for host in hosts:
+        if _HOST.fullmatch(host) is None:
+            raise ValueError(f"{host!r} is not a host's name in lower case")
+    return frozenset(hosts)
 
 
 def _tls(env: EnvironmentReader) -> Tls | None:

@@ -62,6 +62,7 @@ class Capability:
         max_rank: largest LoRA rank that it can be started with; None for no limit.
         endpoints: names of the served request kinds, such as chat.
         parameters: request parameters by endpoint; an endpoint that is left out is not known.
+        images: True if it reads images where the base model has a vision part; None if that is not known.
     """
 
     engine: str
@@ -71,6 +72,7 @@ class Capability:
     max_rank: int | None = None
     endpoints: frozenset[str] = frozenset()
     parameters: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    images: bool | None = False
 
     def base_problem(self, base: BaseNeeds) -> str:
         """Return why it cannot serve the base model; "" if it can, or if that is not known."""

@@ -10,7 +10,7 @@ from contracts.capabilities.traits import AdapterNeeds
 from contracts.capabilities.vllm import examined_versions, vllm_capability
 from contracts.capabilities.worker import WORKER
 
-TGI: Final = Capability(engine="text-generation-inference", max_rank=None)
+TGI: Final = Capability(engine="text-generation-inference", max_rank=None, images=None)
 """Its architectures are not in a table of ours. Its adapters have pairs on linear layers alone."""
 TENSORRT_LLM: Final = Capability(engine="TensorRT-LLM")
 NEURON: Final = Capability(engine="Neuron")
@@ -53,6 +53,11 @@ def base_offers(base: BaseNeeds) -> list[str]:
 def adapter_offers(base: BaseNeeds, needs: AdapterNeeds) -> list[str]:
     """Return the engines that serve an adapter, in words."""
     return list(_offers(lambda item: item.adapter_problem(base, needs)))
+
+
+def image_offers(base: BaseNeeds) -> list[str]:
+    """Return the engines that serve a base model with a vision part and its images, in words."""
+    return list(_offers(lambda item: item.base_problem(base) or ("" if item.images else "reads text alone")))
 
 
 def _offers(problem: Callable[[Capability], str]) -> Iterator[str]:

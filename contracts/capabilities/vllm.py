@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ _ALWAYS: Final = frozenset(
 _EXPERTS_SINCE: Final = (0, 11, 2)
 _SLICES_SINCE: Final = (0, 15, 1)
 _ROUTER_SINCE: Final = (0, 22, 1)
-_HEADS_SINCE: Final = (0, 31)
+_HEADS_SINCE: Final = (0, 31, 0)
 _QUANTIZATION_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "awq": ("auto_awq",),
     "gptq": ("auto_gptq", "gptq_marlin"),
@@ -70,7 +70,10 @@ def _table() -> Mapping[str, Any]:
 
 
 def version_of(text: str) -> Version | None:
-    """Return a version's numbers: (0, 11, 2) for `0.11.2rc1+cu128`; None if it does not start with any."""
+    """Return a version's three numbers: (0, 11, 2) for `0.11.2rc1+cu128`, (0, 32, 0) for `0.32`.
+
+    None for a text that does not begin with two numbers.
+    """
     numbers: list[int] = []
     for part in text.strip().removeprefix("v").split(".")[:3]:
         digits = part[: next((at for at, sign in enumerate(part) if not sign.isdecimal()), len(part))]
@@ -79,7 +82,7 @@ def version_of(text: str) -> Version | None:
         numbers.append(int(digits))
         if digits != part:
             break
-    return tuple(numbers) if len(numbers) > 1 else None
+    return (*numbers, 0)[:3] if len(numbers) > 1 else None
 
 
 def examined_versions() -> tuple[str, ...]:
@@ -87,7 +90,7 @@ def examined_versions() -> tuple[str, ...]:
     return tuple(_table()["versions"])
 
 
-@cache
+@lru_cache(maxsize=128)  # servers tell their versions, so the texts are not ours to bound
 def vllm_capability(version: str = "") -> Capability | None:
     """Return what a version serves; None if it is older than the table.
 
@@ -119,6 +122,7 @@ def vllm_capability(version: str = "") -> Capability | None:
             endpoint: frozenset(name for name, span in spans.items() if _holds(span, older))
             for endpoint, spans in table["parameters"].items()
         },
+        images=True,
     )
 
 

@@ -165,7 +165,8 @@ def adapter_pin(*, adapter: Adapter, number: int | None) -> Adapter:
     adapter.pinned = None if number is None else _ready(adapter, number)
     if adapter.pinned is not None and number != meant:
         _check_served(adapter, adapter.pinned)
-    adapter.save(update_fields=["pinned"])
+    adapter.pinned_automatically = False
+    adapter.save(update_fields=["pinned", "pinned_automatically"])
     adapter_publish(adapter=adapter)
     default_record(adapter=adapter, before=meant)
     after = {"pinned": number}

@@ -213,13 +213,7 @@ class ValidationAttempt:
                 config=config.raw,
             )
             problem = self._note_serving(steps, default_before)
-            if problem and adapter.pinned_id is None and default_before is not None:
-                # Otherwise the bare name would move to a version whose requests are all refused.
-                adapter.pinned = adapter.versions.get(number=default_before)
-                adapter.save(update_fields=["pinned"])
-            elif not problem and version.makes_default and adapter.pinned_id is not None:
-                adapter.pinned = version
-                adapter.save(update_fields=["pinned"])
+            self._pin(adapter, default_before, is_served=not problem)
             default_record(adapter=adapter, before=default_before)
             adapter_publish(adapter=adapter)
             data: dict[str, Any] = {
@@ -233,6 +227,37 @@ class ValidationAttempt:
             audit_record(tenant=adapter.tenant_id, action="adapter_version.ready", target=version, after=data)
             data = {"adapter": adapter.name, "version": version.number, "sha256": digest}
             event_emit(tenant=adapter.tenant_id, type="adapter.version.ready", data=data)
+
+    def _pin(self, adapter: Adapter, default: int | None, *, is_served: bool) -> None:
+        """Pin the bare name's version if nothing can serve the new one; the next that is served ends it.
+
+        Args:
+            default: version of the bare name so far; None if there is none.
+        """
+        before, version = adapter.pinned, self._version
+        if not is_served and before is None and default is not None:
+            # Otherwise the bare name would move to a version whose requests are all refused.
+            adapter.pinned, adapter.pinned_automatically = adapter.versions.get(number=default), True
+        elif is_served and before is not None and adapter.pinned_automatically:
+            if version.number < before.number:
+                return
+            later = adapter.versions.filter(status=AdapterVersion.Status.READY, number__gt=version.number)
+            # Without a pin the bare name would mean a later version, which nothing can serve.
+            adapter.pinned_automatically = later.exists()
+            adapter.pinned = version if adapter.pinned_automatically else None
+        elif is_served and before is not None and version.makes_default:
+            adapter.pinned = version
+        else:
+            return
+        adapter.save(update_fields=["pinned", "pinned_automatically"])
+        numbers = [None if item is None else item.number for item in (before, adapter.pinned)]
+        audit_record(
+            tenant=adapter.tenant_id,
+            action="adapter.pin",
+            target=adapter,
+            before={"pinned": numbers[0]},
+            after={"pinned": numbers[1], "automatic": adapter.pinned_automatically},
+        )
 
     def _note_serving(self, steps: list[Step], default: int | None) -> str:
         """Note in the last step that nothing can serve the version yet; return why, "" if something can.

@@ -24,6 +24,11 @@ class Adapter(models.Model):
         related_name="+",
         help_text="Version of the bare name.",
     )
+    pinned_automatically = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="True if `pinned` only waits for a version that something can serve.",
+    )
     fallback = models.JSONField(
         default=list, blank=True, help_text="Fallback models, in order, for the bare name."
     )

@@ -193,11 +193,12 @@ def _create_version(
 def _keep_default(adapter: Adapter) -> None:
     """Pin the bare name's current version, so that no newer one replaces it."""
     number = default_number(adapter=adapter)
-    if adapter.pinned_id is not None or number is None:
+    if number is None or (adapter.pinned_id is not None and not adapter.pinned_automatically):
         return
-    adapter.pinned = version_get(adapter=adapter, number=number)
-    adapter.save(update_fields=["pinned"])
-    before, after = {"pinned": None}, {"pinned": number}
+    before = {"pinned": adapter.pinned.number if adapter.pinned else None}
+    adapter.pinned, adapter.pinned_automatically = version_get(adapter=adapter, number=number), False
+    adapter.save(update_fields=["pinned", "pinned_automatically"])
+    after = {"pinned": number}
     audit_record(tenant=adapter.tenant_id, action="adapter.pin", target=adapter, before=before, after=after)
 
 

@@ -26,6 +26,7 @@ class UsageRowSerializer(serializers.Serializer[UsageRow]):
     cached_tokens = serializers.IntegerField()
     completion_tokens = serializers.IntegerField()
     reasoning_tokens = serializers.IntegerField(help_text="Part of the completion tokens.")
+    images = serializers.IntegerField(help_text="Images in the prompts.")
     price = serializers.CharField(allow_null=True, help_text="Decimal; null if some tokens have no price.")
     unpriced = serializers.BooleanField()
 

@@ -18,6 +18,8 @@ from controlplane.billing.usage_report import UsageReport, money_text
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _SUMS: Final = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+_ADDED: Final = ("reasoning_tokens", "images")
+"""Columns that come last, for readers that go by position."""
 
 
 class UsageJsonRenderer(JSONRenderer):
@@ -50,14 +52,16 @@ def _json(report: UsageReport) -> bytes:
     )
     rows = ",".join(
         f'{group}"requests":{requests},"prompt_tokens":{prompt},"cached_tokens":{cached}'
-        f',"completion_tokens":{completion},"reasoning_tokens":{reasoning},"price":{price}}}'
-        for group, requests, prompt, cached, completion, reasoning, price in zip(
+        f',"completion_tokens":{completion},"reasoning_tokens":{reasoning},"images":{images}'
+        f',"price":{price}}}'
+        for group, requests, prompt, cached, completion, reasoning, images, price in zip(
             _groups(report),
             report.requests,
             report.prompt_tokens,
             report.cached_tokens,
             report.completion_tokens,
             report.reasoning_tokens,
+            report.images,
             priced,
             strict=True,
         )
@@ -101,7 +105,7 @@ class UsageCsvRenderer(BaseRenderer):
         text = io.StringIO()
         writer = csv.writer(text)
         if isinstance(data, UsageReport):
-            writer.writerow([*data.group_by, *_SUMS, "price", "currency", "unpriced", "reasoning_tokens"])
+            writer.writerow([*data.group_by, *_SUMS, "price", "currency", "unpriced", *_ADDED])
             writer.writerows(_lines(data))
         else:
             writer.writerow(["code", "detail", "attr"])
@@ -115,10 +119,9 @@ def _lines(report: UsageReport) -> Iterator[tuple[Any, ...]]:
     marks = zip(report.nano, report.unpriced, strict=True)
     prices = ["" if unpriced else money_text(nano) for nano, unpriced in marks]
     flags = ["true" if unpriced else "false" for unpriced in report.unpriced]
-    sums = (getattr(report, name) for name in _SUMS)
+    sums, added = ([getattr(report, name) for name in names] for names in (_SUMS, _ADDED))
     currencies = repeat(report.currency, len(prices))
-    # A new column comes last, for readers that go by position.
-    return zip(*groups, *sums, prices, currencies, flags, report.reasoning_tokens, strict=True)
+    return zip(*groups, *sums, prices, currencies, flags, *added, strict=True)
 
 
 def cell(text: str) -> str:

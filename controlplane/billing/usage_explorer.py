@@ -22,7 +22,7 @@ from controlplane.metering.requests import adapter_is
 from controlplane.metering.selectors import amount_by, rollup_list
 from controlplane.tenants.models import Tenant
 
-EXPLORED: Final = ("adapter", "version", "key", "base", "backend", "project", "alias", "status")
+EXPLORED: Final = ("adapter", "version", "key", "base", "operation", "backend", "project", "alias", "status")
 """Names that usage may be grouped by and filtered on. `base` is the model that adapters share."""
 BUCKETS: Final = ("day", "hour")
 MEASURES: Final = ("tokens", "requests", "price")
@@ -178,7 +178,7 @@ def _largest(tenant: Tenant, question: Question, only: Q, prices: PriceList) -> 
     return nsmallest(TOP, amounts, key=lambda name: (-amounts[name], name)), len(amounts)
 
 
-_NONE: Final = UsageRow({}, 0, 0, 0, 0, 0, "0.000000000")
+_NONE: Final = UsageRow({}, 0, 0, 0, 0, 0, 0, "0.000000000")
 
 
 def _only(tenant: str, only: Mapping[str, str]) -> Q:

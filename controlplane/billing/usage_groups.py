@@ -22,6 +22,7 @@ from controlplane.metering.selectors import hour_list, rollup_list, use_columns
 
 _COLUMNS: Final = {"key": "key_id", "base": "base_model", "version": "adapter"}
 _TOKENS: Final = ("prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens")
+_WIDTH: Final = 8
 MOST_ROWS: Final = 100_000
 """Most rows of one report: some 17 MB of JSON."""
 _MOST_READ: Final = 500_000
@@ -30,9 +31,9 @@ _MOST_SPANS: Final = 4
 """Most spans between price changes that are queried one by one; for more, usage is summed by day."""
 Columns = list[Sequence[Any]]
 _Group = tuple[str, ...]
-_Sums = tuple[int, int, int, int, int, int, int]
-"""Of one group: requests, prompt, cached, completion and reasoning tokens, nano-units, and how many of its
-sums have no price."""
+_Sums = tuple[int, int, int, int, int, int, int, int]
+"""Of one group: requests, prompt, cached, completion and reasoning tokens, images, nano-units, and how many
+of its sums have no price."""
 
 
 class Usage(NamedTuple):
@@ -92,7 +93,7 @@ def group_usage(used: Iterable[Usage], names: tuple[str, ...], prices: PriceList
         _add_up(groups, texts, sums)
         if len(groups) > MOST_ROWS:
             raise too_many_rows(names)
-    texts, sums = _columns_of(groups, len(names)), _columns_of(groups.values(), 7)
+    texts, sums = _columns_of(groups, len(names)), _columns_of(groups.values(), _WIDTH)
     order = _order(texts, len(groups))
     return _reordered(texts, order), _reordered(sums, order)
 
@@ -139,6 +140,7 @@ def _sum_of(one: _Sums, other: _Sums) -> _Sums:
         one[4] + other[4],
         one[5] + other[5],
         one[6] + other[6],
+        one[7] + other[7],
     )
 
 
@@ -201,7 +203,7 @@ def _priced_sums(part: Usage, units: _Units, priced_by: tuple[str, ...]) -> Colu
         int(unit is UNPRICED and bool(read or written))
         for unit, read, written in zip(found, prompt, completion, strict=True)
     ]
-    return [sums["requests"], *tokens, nanos, unpriced]
+    return [sums["requests"], *tokens, sums["images"], nanos, unpriced]
 
 
 def too_many_rows(names: tuple[str, ...]) -> InvalidInputError:

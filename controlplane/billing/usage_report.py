@@ -27,6 +27,7 @@ GROUPS: Final = (
     "arm",
     "key",
     "base",
+    "operation",
     "backend",
     "status",
 )
@@ -46,6 +47,7 @@ class UsageRow(NamedTuple):
             adapter or alias.
         prompt_tokens: with the cached ones.
         completion_tokens: with those of the thought.
+        images: in the prompts; their tokens are among the prompt's.
         price: in the book's currency, as decimal text; None if some tokens have no price.
     """
 
@@ -55,6 +57,7 @@ class UsageRow(NamedTuple):
     cached_tokens: int
     completion_tokens: int
     reasoning_tokens: int
+    images: int
     price: str | None
 
     @property
@@ -74,7 +77,7 @@ class UsageReport:
 
     Attributes:
         groups: for each `group_by` name, the values of all groups.
-        requests, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens: of every group.
+        requests, prompt_tokens, cached_tokens, completion_tokens, reasoning_tokens, images: of every group.
         nano: cost in nano-units of each group's tokens that have a price.
         unpriced: how many of each group's sums have no price.
         priced_nano: the sum of `nano`.
@@ -90,6 +93,7 @@ class UsageReport:
     cached_tokens: Sequence[int]
     completion_tokens: Sequence[int]
     reasoning_tokens: Sequence[int]
+    images: Sequence[int]
     nano: Sequence[int]
     unpriced: Sequence[int]
 
@@ -128,6 +132,7 @@ class UsageReport:
             self.cached_tokens,
             self.completion_tokens,
             self.reasoning_tokens,
+            self.images,
             self.nano,
             self.unpriced,
         )
@@ -135,9 +140,9 @@ class UsageReport:
 
 def _row(group: dict[str, str], *sums: int) -> UsageRow:
     """Return the row of a group from its sums, in the order of `UsageReport._sums`."""
-    requests, prompt, cached, completion, reasoning, nano, unpriced = sums
+    requests, prompt, cached, completion, reasoning, images, nano, unpriced = sums
     price = None if unpriced else money_text(nano)
-    return UsageRow(group, requests, prompt, cached, completion, reasoning, price)
+    return UsageRow(group, requests, prompt, cached, completion, reasoning, images, price)
 
 
 def money_text(nano: int) -> str:

@@ -16,7 +16,13 @@ from contracts.capabilities.engines import base_offers
 from controlplane.catalog.digests import digest_request
 from controlplane.catalog.filters import BaseModelFilter
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
-from controlplane.catalog.selectors import base_model_get, base_model_list, variant_get, variant_list
+from controlplane.catalog.selectors import (
+    base_model_get,
+    base_model_list,
+    image_tokens,
+    variant_get,
+    variant_list,
+)
 from controlplane.catalog.services import (
     base_model_register,
     base_model_update,
@@ -50,6 +56,9 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
     engines = serializers.SerializerMethodField(
         help_text="Engines that can serve it; empty: no backend can serve this yet."
     )
+    reads_images = serializers.SerializerMethodField(
+        help_text="True if it has a vision part; null if an older release registered it."
+    )
     copies = serializers.SerializerMethodField(help_text="Copies of the base model.")
     dropped_parameters = serializers.ListField(
         child=serializers.CharField(), help_text="Parameters that gateways remove from requests."
@@ -63,6 +72,7 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
             "max_model_len",
             "dtype",
             "quantization",
+            "reads_images",
             "engines",
             "licence",
             "max_lora_rank",
@@ -76,6 +86,11 @@ class BaseModelSerializer(serializers.ModelSerializer[BaseModel]):
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
     def get_engines(self, base_model: BaseModel) -> list[str]:
         return base_offers(BaseNeeds(base_model.architecture, base_model.quantization))
+
+    @extend_schema_field(serializers.BooleanField(allow_null=True))
+    def get_reads_images(self, base_model: BaseModel) -> bool | None:
+        rule = image_tokens(base_model)
+        return None if rule is None else rule.reads_images
 
     @extend_schema_field(VariantSerializer(many=True))
     def get_variants(self, base_model: BaseModel) -> Any:

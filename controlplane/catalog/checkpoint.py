@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from contracts.adapters.config import HEAD
 from contracts.adapters.shapes import input_embedding
+from contracts.image_tokens import NO_IMAGES, ImageTokens
 from contracts.strict_json import find_fault
 from controlplane.catalog.checkpoint_sources import CheckpointSource
 from controlplane.catalog.checkpoint_sources.base import refusal
@@ -18,9 +19,11 @@ from controlplane.catalog.module_shapes import UnknownShapeError, module_shapes
 from controlplane.catalog.quantization import quantization_method
 from controlplane.catalog.safetensors_header import SafetensorsHeader, TensorInfo, read_header
 from controlplane.catalog.text_config import context_length, stored_dtype, text_section
+from controlplane.catalog.vision import image_rule
 
 _MAX_JSON_BYTES: Final = 64 << 20
 _INDEX: Final = "model.safetensors.index.json"
+_PROCESSORS: Final = ("preprocessor_config.json", "processor_config.json")
 _MAX_NAME: Final = 100
 _MAX_TENSORS: Final = 500_000
 """Kimi K2, the largest published count, has 70,000 without scales."""
@@ -37,6 +40,7 @@ class Checkpoint:
         max_model_len: of the language model, in tokens; 0 if the configuration states none.
         modules: as `module_shapes` returns them.
         quantization: method of the weights, "" for none.
+        image_tokens: bound of an image's tokens.
     """
 
     architecture: str
@@ -44,6 +48,7 @@ class Checkpoint:
     dtype: str
     modules: dict[str, tuple[int, ...]]
     quantization: str = ""
+    image_tokens: ImageTokens = NO_IMAGES
 
 
 def read_checkpoint(source: CheckpointSource) -> Checkpoint:
@@ -79,7 +84,18 @@ def read_checkpoint(source: CheckpointSource) -> Checkpoint:
     architecture = str(architectures[0])
     if len(architecture) > _MAX_NAME or len(dtype) > _MAX_DTYPE:
         raise refusal(f"{where} names an architecture or dtype that is too long")
-    return Checkpoint(architecture, length, dtype, modules, quantization)
+    rule = image_rule(config, _image_processor(source, sizes))
+    return Checkpoint(architecture, length, dtype, modules, quantization, rule)
+
+
+def _image_processor(source: CheckpointSource, sizes: Mapping[str, int]) -> Mapping[str, Any]:
+    """Return the settings that images are prepared by; empty if there are none."""
+    for name in _PROCESSORS:
+        if name in sizes:
+            found = _json(source, sizes, name)
+            part = found.get("image_processor")
+            return part if isinstance(part, dict) else found
+    return {}
 
 
 def _tensors(

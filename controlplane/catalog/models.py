@@ -40,6 +40,12 @@ class BaseModel(models.Model):
         help_text="Quantization method of the weights, such as awq or fp8; '' for none.",
     )
     modules = models.JSONField(help_text="Linear module path -> [out features, in features].")
+    image_tokens = models.JSONField(
+        null=True,
+        default=None,
+        blank=True,
+        help_text="Most tokens of an image, see contracts.image_tokens; null if it is not known.",
+    )
     max_lora_rank = models.PositiveIntegerField(default=64)
     dropped_parameters = models.JSONField(
         default=list,

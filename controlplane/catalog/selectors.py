@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db.models import Q, QuerySet
 
 from contracts.base_routes import UNBOUNDED_CONTEXT, BaseRoute
+from contracts.image_tokens import ImageTokens
 from controlplane.catalog.models import BaseModel, Variant
 from controlplane.errors import NotFoundError
 from controlplane.platform.row_lookup import row_get
@@ -65,7 +66,14 @@ def base_model_route(*, base_model: BaseModel) -> BaseRoute:
         created=int(base_model.created_at.timestamp()),
         architecture=base_model.architecture,
         quantization=base_model.quantization,
+        image_tokens=image_tokens(base_model),
     )
+
+
+def image_tokens(base_model: BaseModel) -> ImageTokens | None:
+    """Return the bound of an image's tokens; None if an older release registered the base model."""
+    rule = base_model.image_tokens
+    return None if rule is None else ImageTokens.from_dict(rule)
 
 
 def variant_get(*, base_model: BaseModel, name: str, tenant: str | None = None) -> Variant:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +71,7 @@ def base_model_register(
             dtype=checkpoint.dtype,
             quantization=checkpoint.quantization,
             modules=checkpoint.modules,
+            image_tokens=asdict(checkpoint.image_tokens),
         )
         if hub_token:
             base_model.sealed_hub_token = seal(hub_token, place=base_model.hub_token_place)

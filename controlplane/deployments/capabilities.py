@@ -97,6 +97,7 @@ class RunningEngine:
         found, nowhere = self.capability, CopyRoute("", Copy.Kind.WORKER, "", engine=self.name)
         if found is None:
             return replace(nowhere, max_rank=self.max_rank)
+        nowhere = replace(nowhere, images=found.images)
         if found.architectures is not None and base.architecture not in found.architectures:
             return replace(nowhere, max_rank=self.max_rank)
         traits = found.adapter_traits(base.architecture)
@@ -116,7 +117,10 @@ def base_needs(base_model: BaseModel, variant: str = "") -> BaseNeeds:
 
 def capable_route(copy: Copy, base: BaseNeeds) -> dict[str, Any]:
     """Return the fields of a copy's route that say what it serves."""
-    return _fields(RunningEngine.of_copy(copy).route(base))
+    route = RunningEngine.of_copy(copy).route(base)
+    if copy.container == Copy.Container.TRITON:
+        route = replace(route, images=False)  # the repository's chat model reads texts
+    return _fields(route)
 
 
 def absent_routes(base_model: BaseModel) -> tuple[CopyRoute, ...]:
@@ -176,7 +180,7 @@ def engine_check(engine: str, version: str, max_rank: int | None) -> None:
 
 
 def _fields(route: CopyRoute) -> dict[str, Any]:
-    return {"engine": route.engine, "traits": route.traits, "max_rank": route.max_rank}
+    return {name: getattr(route, name) for name in ("engine", "traits", "max_rank", "images")}
 
 
 def _family(deployment: Deployment) -> str:

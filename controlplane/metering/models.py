@@ -34,6 +34,9 @@ class UsageEventRow(models.Model):
     arm = models.CharField(max_length=NAME)
     adapter = models.CharField(max_length=NAME, help_text="Engine name; '' for the base model.")
     base_model = models.CharField(max_length=NAME)
+    operation = models.CharField(
+        max_length=NAME, default="", db_default="", help_text="Endpoint's name, such as chat."
+    )
     backend = models.CharField(max_length=NAME)
     endpoint = models.CharField(max_length=NAME)
     status = models.CharField(max_length=20)
@@ -44,6 +47,7 @@ class UsageEventRow(models.Model):
     reasoning_tokens = models.BigIntegerField(
         default=0, db_default=0, help_text="Part of the completion tokens."
     )
+    images = models.BigIntegerField(default=0, db_default=0, help_text="Images in the prompt.")
     estimated = models.BooleanField()
     ttft_ms = models.FloatField(null=True)
     itl_ms = models.FloatField(null=True, help_text="Mean inter-token latency.")
@@ -83,6 +87,9 @@ class _Sums(models.Model):
     alias = models.CharField(max_length=NAME)
     arm = models.CharField(max_length=NAME, default="", db_default="")
     base_model = models.CharField(max_length=NAME)
+    operation = models.CharField(
+        max_length=NAME, default="", db_default="", help_text="Endpoint's name, such as chat."
+    )
     backend = models.CharField(max_length=NAME)
     status = models.CharField(max_length=20)
     requests = models.BigIntegerField()
@@ -92,6 +99,7 @@ class _Sums(models.Model):
     reasoning_tokens = models.BigIntegerField(
         default=0, db_default=0, help_text="Part of the completion tokens."
     )
+    images = models.BigIntegerField(default=0, db_default=0, help_text="Images in the prompts.")
     estimated_requests = models.BigIntegerField(
         default=0, db_default=0, help_text="Requests whose backend reported no usage."
     )
@@ -105,6 +113,7 @@ class _Sums(models.Model):
         "alias",
         "arm",
         "base_model",
+        "operation",
         "backend",
         "status",
     )
@@ -114,6 +123,7 @@ class _Sums(models.Model):
         "cached_tokens",
         "completion_tokens",
         "reasoning_tokens",
+        "images",
         "estimated_requests",
     )
 

@@ -66,6 +66,7 @@ class SummedUse(NamedTuple):
     alias: str = ""
     arm: str = ""
     base_model: str = ""
+    operation: str = ""
     backend: str = ""
     status: str = ""
     requests: int = 0
@@ -74,6 +75,7 @@ class SummedUse(NamedTuple):
     cached_tokens: int = 0
     completion_tokens: int = 0
     reasoning_tokens: int = 0
+    images: int = 0
 
 
 _SUMS = {
@@ -84,6 +86,7 @@ _SUMS = {
     "cached_tokens": Sum("cached_tokens"),
     "completion_tokens": Sum("completion_tokens"),
     "reasoning_tokens": Sum("reasoning_tokens"),
+    "images": Sum("images"),
 }
 
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 import orjson
 
 from contracts.openai.kinds import prompts_of
-from gateway.api.image_tokens import image_tokens
 
 MAX_SEQUENCES: Final = 256
 """Most prompts times choices of one completion request."""
@@ -41,7 +40,7 @@ def pair_bytes(parameters: Mapping[str, Any]) -> list[int]:
 
 
 def estimate_tokens(parameters: Mapping[str, Any]) -> int:
-    """Estimate the prompt tokens of a checked request: ids are counted, text is four bytes a token."""
+    """Estimate a checked request's prompt tokens: ids count, text is four bytes a token, images are 0."""
     if pairs := pair_bytes(parameters):
         return sum(length // BYTES_A_TOKEN + 1 for length in pairs)
     prompts = parameters.get("prompt") or parameters.get("input")
@@ -71,10 +70,10 @@ def _message_tokens(message: Mapping[str, Any]) -> int:
 
 
 def _part_tokens(part: object) -> int:
-    """Estimate the tokens of a text or image part; any other kind counts by its JSON."""
+    """Estimate the tokens of a text part; any other kind counts by its JSON, except an image."""
     kind = part.get("type") if isinstance(part, dict) else None
-    if isinstance(part, dict) and kind == "image_url" and isinstance(part.get("image_url"), dict):
-        return image_tokens(part["image_url"])
+    if kind == "image_url":
+        return 0  # counted by the base model's rule
     text = part.get("text") if isinstance(part, dict) and kind == "text" else None
     return (
         len(text.encode(errors="replace") if isinstance(text, str) else orjson.dumps(part)) // BYTES_A_TOKEN

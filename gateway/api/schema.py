@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import orjson
 
+from contracts.image_tokens import UNKNOWN_MOST, ImageTokens
 from contracts.openai import parameters as openai
 from contracts.openai import scoring
 from contracts.openai.kinds import Integer, Kind, prompts_of
 from gateway.api.bounds import Check, messages, one_of, prompts, schema
+from gateway.api.images import Image, image_tokens, read_images
 from gateway.api.prompts import MAX_SEQUENCES, estimate_tokens, num_prompts
 from gateway.api.sse import UsageView
 from gateway.errors import BadRequest, MissingParameter, UnknownParameter
@@ -70,6 +72,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, Check]]] = {
     RERANK: _checks(scoring.RERANK),
     CLASSIFY: {**_checks(scoring.CLASSIFY), "input": prompts(scoring.CLASSIFY_INPUT)},
 }
+UNKNOWN_RULE: Final = ImageTokens(UNKNOWN_MOST)
 _OURS: Final = frozenset({"adapter", "adapters", "cache_salt", "tenant", "request_id", "lora_request"})
 Dropped = Callable[[str], Collection[str]]
 """Returns the parameters to remove from a request, by the model that the request names."""
@@ -94,6 +97,8 @@ class Call:
         view: the usage that a streaming client sees.
         user: the caller's end user, if it is stated; not passed on.
         adapters: the model of each prompt, in order; empty if `model` answers all of them.
+        images: the images in a chat's messages.
+        image_rule: the base model's bound of an image's tokens; set when the model is resolved.
     """
 
     path: str
@@ -103,14 +108,21 @@ class Call:
     parameters: dict[str, Any]
     user: str = ""
     adapters: tuple[str, ...] = ()
-    _prompt_estimate: int | None = None
+    images: tuple[Image, ...] = ()
+    image_rule: ImageTokens = UNKNOWN_RULE
+    _text_estimate: int | None = None
 
     @property
     def prompt_estimate(self) -> int:
-        """Prompt tokens by `estimate_tokens`, computed once."""
-        if self._prompt_estimate is None:
-            self._prompt_estimate = estimate_tokens(self.parameters)
-        return self._prompt_estimate
+        """Prompt tokens: text by `estimate_tokens`, computed once, and the most that the images can take."""
+        if self._text_estimate is None:
+            self._text_estimate = estimate_tokens(self.parameters)
+        return self._text_estimate + image_tokens(self.images, self.image_rule)
+
+    @property
+    def operation(self) -> str:
+        """The endpoint's name in usage events: chat, completions, embeddings, score, rerank or classify."""
+        return self.path.removeprefix("/v1/").partition("/")[0]
 
     @property
     def streams(self) -> bool:
@@ -127,8 +139,11 @@ def drop_nothing(model: str) -> Collection[str]:
     return ()
 
 
-def parse(path: str, body: bytes, dropped: Dropped = drop_nothing) -> Call:
+def parse(path: str, body: bytes, dropped: Dropped = drop_nothing, image_hosts: Collection[str] = ()) -> Call:
     """Check a request body for `path`, without the parameters that `dropped` names for its model.
+
+    Args:
+        image_hosts: hosts whose images copies may fetch, see `read_images`.
 
     Raises:
         BadRequest: not a JSON object, or a malformed parameter, named in the message.
@@ -143,7 +158,8 @@ def parse(path: str, body: bytes, dropped: Dropped = drop_nothing) -> Call:
     adapters = tuple(parameters.pop("adapters", ()))
     if options is not None and not stream:
         raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
-    return Call(path, model, stream, _view(options or {}), parameters, user_of(value), adapters)
+    images = read_images(parameters["messages"], image_hosts) if path == CHAT else ()
+    return Call(path, model, stream, _view(options or {}), parameters, user_of(value), adapters, images)
 
 
 def parse_object(body: bytes, dropped: Dropped) -> tuple[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ MAX_BYTES: Final = 64 << 20
 """Most bytes of one answer's events: 128 choices of 1,000 tokens with log probabilities."""
 _LIVE: Final = frozenset({"content", "reasoning_content", "reasoning", "refusal", "text", "arguments"})
 """Texts that come in pieces; any other text comes once, or is repeated."""
+_THOUGHTS: Final = ("reasoning_content", "reasoning")
 _TEXT_BEGINS: Final = {name: re.compile(rb'"%b"\s*:\s*"' % name.encode()) for name in _LIVE}
 _TEXT: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+')
 """Matches the inside of a JSON string."""
@@ -115,6 +116,10 @@ class WholeAnswer:
         if (message := choice.get("message")) is None:
             choice.setdefault("text", "")
         else:
+            for name in _THOUGHTS:
+                # Some servers begin every stream with an empty thought.
+                if not message.get(name):
+                    message.pop(name, None)
             calls = message.get("tool_calls")
             text = message.get("content")
             message |= {"role": "assistant", "content": text or (None if calls else "")}
@@ -196,12 +201,22 @@ def _merge(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
 
 def _merge_calls(calls: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> None:
     for piece in pieces:
-        # Some servers send whole calls, without an index.
-        index = piece.get("index", len(calls))
-        known = next((call for call in calls if call.get("index") == index), None)
+        known = next((call for call in reversed(calls) if continues_call(piece, call)), None)
         if known is None:
-            calls.append(known := {"index": index})
+            calls.append(known := {"index": piece.get("index")})
         _merge(known, piece)
+
+
+def continues_call(piece: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    """Return True if a piece of a function call belongs to `call`, a call of the same answer.
+
+    Some servers send whole calls without an index, and some the same index with every call.
+    """
+    if (piece_id := piece.get("id")) and (call_id := call.get("id")) and piece_id != call_id:
+        return False
+    if (index := piece.get("index")) is not None:
+        return bool(call.get("index") == index)
+    return not piece_id and not (piece.get("function") or {}).get("name")
 
 
 def _joined(whole: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,11 @@ def not_served(resolution: Resolution) -> AdapterNotServed:
     )
 
 
+def read_engines() -> None:
+    """Read the table of engines, which takes 0.15 s, so that the first refusal does not."""
+    adapter_offers(BaseNeeds(""), AdapterNeeds(1))
+
+
 def _reasons(route: BaseRoute, adapter: AdapterRef) -> str:
     """Return what copies lack, each reason once."""
     reasons: dict[str, None] = {}

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import logging
 import os
+import re
 import time
 import zlib
 from collections import deque
@@ -38,6 +39,8 @@ _STREAM_LENGTH: Final = 20_000
 """Most entries that wait for the control plane, roughly; the oldest are dropped."""
 _STREAM_BYTES: Final = 64 << 20
 """Bytes of Redis's memory beyond which nothing is added: usage events and limits need the rest."""
+_IMAGE_DATA: Final = re.compile(rb"(data:[a-z]{1,20}\\?/[a-z0-9.+-]{1,40};base64,)([A-Za-z0-9+/=\\]{65,})")
+"""Matches a data URL in JSON, where a slash may be escaped."""
 _SAMPLES: Final = 50
 _BATCH: Final = 100
 _IDLE_SECONDS: Final = 0.2
@@ -86,8 +89,9 @@ class PromptLog:
         self.num_dropped = 0
 
     def begin(self, key: str, tenant: str, request_id: str, path: str, body: bytes) -> Record:
-        """Start the record of a request of `tenant`, to be sealed for `key`."""
+        """Start the record of a request of `tenant`, to be sealed for `key`; images are left out."""
         now = time.time_ns() // 1_000_000
+        body = without_images(body)
         return Record(key, tenant, request_id, path, body[:MOST_BYTES], len(body) > MOST_BYTES, now)
 
     def end(self, record: Record) -> None:
@@ -145,6 +149,13 @@ class PromptLog:
                         approximate=True,
                     )
             await pipe.execute()
+
+
+def without_images(body: bytes) -> bytes:
+    """Return a request with the data of each data URL replaced by its length in base64 characters."""
+    if b";base64," not in body:
+        return body
+    return _IMAGE_DATA.sub(lambda match: b"%b<%d characters>" % (match[1], len(match[2])), body)
 
 
 def _seal_all(batch: list[Record]) -> list[bytes | None]:

@@ -19,9 +19,16 @@ ROOT: Final = Path(__file__).parents[2]
 PLANES: Final = ("contracts", "gateway", "controlplane")
 GROUPS: Final = {
     "caller": {"tenant", "project", "key_id", "request_id", "attempt"},
-    "model": {"requested_model", "alias", "arm", "adapter", "base_model"},
+    "model": {"requested_model", "alias", "arm", "adapter", "base_model", "operation"},
     "outcome": {"backend", "endpoint", "status", "error_code"},
-    "tokens": {"prompt_tokens", "cached_tokens", "completion_tokens", "reasoning_tokens", "estimated"},
+    "tokens": {
+        "prompt_tokens",
+        "cached_tokens",
+        "completion_tokens",
+        "reasoning_tokens",
+        "images",
+        "estimated",
+    },
     "times": {"ttft_ms", "itl_ms", "duration_ms", "started_at"},
     "ids": {"event_id", "gateway_id"},
 }

@@ -41,6 +41,7 @@ EVENT: dict[str, Any] = {
     "arm": "",
     "adapter": "",
     "base_model": "base",
+    "operation": "",
     "backend": "worker",
     "endpoint": "c",
     "status": "ok",
@@ -49,6 +50,7 @@ EVENT: dict[str, Any] = {
     "cached_tokens": 0,
     "completion_tokens": 2,
     "reasoning_tokens": 0,
+    "images": 0,
     "estimated": False,
     "ttft_ms": None,
     "itl_ms": None,
@@ -182,6 +184,7 @@ def test_a_base_of_an_older_control_plane_has_no_canary() -> None:
             "architecture",
             "quantization",
             "absent",
+            "image_tokens",
         ),
     )
     assert {name for name in entry if name not in later} == {"served_name", "max_model_len", "copies"}, (

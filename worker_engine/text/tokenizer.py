@@ -11,11 +11,11 @@ from typing import Any, Final, NoReturn, Self
 
 import jinja2
 import jinja2.meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer as FastTokenizer
 
 from worker_engine.errors import CheckpointError, InvalidRequest
 from worker_engine.protocol import SamplingParams
+from worker_engine.text.bounded_template import BoundedEnvironment, render
 from worker_engine.text.token_bytes import TokenBytes
 from worker_engine.text.tool_calls.parser import overlap
 
@@ -106,14 +106,15 @@ class ChatTokenizer:
         if continues:
             messages = [*messages[:-1], {**messages[-1], "content": messages[-1]["content"] + _END_OF_TEXT}]
         try:
-            text = self._template.render(
+            text = render(
+                self._template,
                 {
                     **arguments,
                     **self._special,
                     "messages": messages,
                     "tools": tools,
                     "add_generation_prompt": generation_prompt,
-                }
+                },
             )
         except Exception as error:  # templates are untrusted code on untrusted values
             raise InvalidRequest(f"the chat template refuses: {error}", param="messages") from error
@@ -228,11 +229,12 @@ def _template_source(folder: Path, config: Mapping[str, Any]) -> str | None:
 def _compile(source: str | None) -> tuple[jinja2.Template | None, set[str]]:
     """Return the template and the names of its variables, without functions that it may call.
 
-    A checkpoint's template is untrusted code: it runs in Jinja's sandbox and cannot change its input.
+    A checkpoint's template is untrusted code: it runs in Jinja's sandbox, within bounds, and cannot change
+    its input.
     """
     if source is None:
         return None, set()
-    environment = ImmutableSandboxedEnvironment(
+    environment = BoundedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     environment.globals["raise_exception"] = _raise

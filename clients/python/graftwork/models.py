@@ -133,6 +133,7 @@ class UsageRow(msgspec.Struct, frozen=True):
     completion_tokens: int
     price: str | None = None
     reasoning_tokens: int = 0
+    images: int = 0
 
 
 class UsageReport(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from controlplane.billing.usage_explorer import EXPLORED, Explored, Line, Questi
 from controlplane.console.day_range import range_asked
 
 _FIRST_SUMS = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens", "price")
-_ADDED_SUMS = ("reasoning_tokens",)
+_ADDED_SUMS = ("reasoning_tokens", "images")
 """Columns that come last in the export, for readers that go by position."""
 SUMS = (*_FIRST_SUMS, *_ADDED_SUMS)
 

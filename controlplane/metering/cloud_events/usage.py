@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 import uuid
 from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -36,6 +36,8 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tenant, project: None for those of the key.
         prompt_tokens: with the cached ones.
         completion_tokens: with those of the thought, `reasoning_tokens`.
+        images: in the prompt; their tokens are among the prompt's.
+        operation: the kind of request.
         estimated: the counts are estimates, since the server reported none.
         backend, endpoint: the server that answered, in the sender's own names.
     """
@@ -45,6 +47,8 @@ class UsageData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     completion_tokens: _Tokens
     cached_tokens: _Tokens = 0
     reasoning_tokens: _Tokens = 0
+    images: _Tokens = 0
+    operation: Literal["", "chat", "completions", "embeddings", "score", "rerank", "classify"] = ""
     tenant: _Name | None = None
     project: _Name | None = None
     status: UsageStatus = "ok"

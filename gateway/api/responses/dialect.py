@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Collection
 from typing import Any, Self
 
 import orjson
@@ -16,6 +16,7 @@ from gateway.api.responses.response import (
     message_item,
     reasoning_item,
     reasoning_part,
+    text_logprobs,
     text_part,
     thought_of,
 )
@@ -33,9 +34,11 @@ class ResponsesDialect(ApiDialect):
         self._events = ResponseEvents(self._response)
 
     @classmethod
-    def read(cls, body: bytes, request_id: str, dropped: Dropped = drop_nothing) -> Self:
+    def read(
+        cls, body: bytes, request_id: str, dropped: Dropped = drop_nothing, image_hosts: Collection[str] = ()
+    ) -> Self:
         """Parse a request. Raises BadRequest."""
-        return cls(parse(body, dropped), request_id)
+        return cls(parse(body, dropped, image_hosts), request_id)
 
     def whole(self, body: bytes) -> bytes:
         value = orjson.loads(body)
@@ -56,7 +59,9 @@ class ResponsesDialect(ApiDialect):
         if message.get("content") or not (calls or thought):
             part: dict[str, Any] = {"text": message.get("content") or ""}
             logprobs = (choice.get("logprobs") or {}).get("content") or []
-            part["logprobs"] = _of_text(logprobs, part["text"]) if calls else logprobs
+            part["logprobs"] = (
+                text_logprobs(logprobs, part["text"], thought) if calls or thought else logprobs
+            )
             items.append(message_item() | {"content": [text_part() | part]})
         for call in calls:
             function = call["function"]
@@ -92,10 +97,3 @@ class ResponsesDialect(ApiDialect):
     def failure(self, error: GatewayError) -> bytes:
         self._events.fail(error.message)
         return self._events.drain()
-
-
-def _of_text(logprobs: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
-    """Return the log probabilities of a text's tokens, without those of function calls after it."""
-    ends = accumulate(len(item.get("bytes") or item["token"].encode()) for item in logprobs)
-    length = len(text.encode())
-    return [item for item, end in zip(logprobs, ends, strict=True) if end <= length]

@@ -14,9 +14,11 @@ from gateway.api.responses.response import (
     message_item,
     reasoning_item,
     reasoning_part,
+    text_logprobs,
     text_part,
     thought_of,
 )
+from gateway.api.whole_answer import continues_call
 
 
 class ResponseEvents:
@@ -30,7 +32,8 @@ class ResponseEvents:
         self._number = 0
         self._waiting: list[bytes] = []
         self._item: dict[str, Any] | None = None
-        self._call: int | None = None
+        self._call: Mapping[str, Any] = {}
+        """The first piece of the open call."""
         self._pending_logprobs: list[Any] = []
         """Log probabilities of tokens whose text has not arrived; a call's tokens have none."""
         self._reason: str | None = None
@@ -83,9 +86,11 @@ class ResponseEvents:
     def _choice(self, choice: Mapping[str, Any]) -> None:
         delta = choice.get("delta") or {}
         text, logprobs = delta.get("content"), (choice.get("logprobs") or {}).get("content") or []
-        self._pending_logprobs += logprobs
         if thought := thought_of(delta):
             self._thought(thought)
+            # Responses have log probabilities of texts alone: a thought's and its marks' are left out.
+            self._pending_logprobs, logprobs = [], text_logprobs(logprobs, text or "", thought)
+        self._pending_logprobs += logprobs
         if text:
             self._text(text)
         for call in delta.get("tool_calls") or []:
@@ -94,6 +99,8 @@ class ResponseEvents:
 
     def _text(self, text: str) -> None:
         """Add text and its tokens' log probabilities, some of which may have come before it."""
+        if self._item is not None and self._item["type"] == "reasoning":
+            self._pending_logprobs = text_logprobs(self._pending_logprobs, text)
         if self._item is None or self._item["type"] != "message":
             self._close()
             self._open_text()
@@ -123,13 +130,14 @@ class ResponseEvents:
         self._event("response.content_part.added", content_index=0, part=text_part())
 
     def _function(self, call: Mapping[str, Any]) -> None:
-        function, index = call.get("function") or {}, call.get("index", 0)
+        function = call.get("function") or {}
         self._pending_logprobs = []
-        if self._item is None or self._item["type"] != "function_call" or index != self._call:
+        is_call = self._item is not None and self._item["type"] == "function_call"
+        if not is_call or not continues_call(call, self._call):
             # Only a call's first piece has a name, so a call cannot resume after another one.
             fresh = call_item(call.get("id"), function["name"])
             self._close()
-            self._item, self._call = fresh, index
+            self._item, self._call = fresh, call
             self._response.output.append(fresh)
             self._item_event("response.output_item.added")
         assert self._item is not None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from contracts.openai.parameters import MAX_MESSAGES
+from gateway.api.images import DETAILS, Image, check_count, read_parts
 from gateway.errors import BadRequest
 
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
@@ -14,31 +15,42 @@ _ECHOED: Final = frozenset({"id", "status", "phase", "caller", "namespace", "asy
 """Fields of earlier answers' items that a client sends back; chats have no equivalent."""
 _MESSAGE: Final = _ECHOED | {"type", "role", "content"}
 _CALL: Final = _ECHOED | {"type", "call_id", "name", "arguments", "parsed_arguments"}
+_IMAGE: Final = frozenset({"type", "image_url", "detail", "file_id"})
 _OUTPUT: Final = _ECHOED | {"type", "call_id", "output", "name"}
 
 Message = dict[str, Any]
 
 
-def read_input(value: str | list[Any], instructions: str | None) -> list[Message]:
-    """Return the messages for an `input`, after the instructions.
+def read_input(
+    value: str | list[Any], instructions: str | None, image_hosts: Collection[str] = ()
+) -> tuple[list[Message], tuple[Image, ...]]:
+    """Return the messages for an `input`, after the instructions, and the images in them.
 
     Consecutive calls, or calls and the assistant's text, become one message, as chat templates expect.
+
+    Args:
+        image_hosts: hosts whose images copies may fetch, see `read_images`.
 
     Raises:
         BadRequest: naming the item at fault.
     """
     messages: list[Message] = []
+    images: list[Image] = []
     thought = ""
     if instructions:
         messages.append({"role": "system", "content": instructions})
     if isinstance(value, str):
-        return [*messages, {"role": "user", "content": value}]
+        return [*messages, {"role": "user", "content": value}], ()
     if not 0 < len(value) <= MAX_MESSAGES:
         raise BadRequest(f"input must be a string or 1 to {MAX_MESSAGES} items.", param="input")
     for index, item in enumerate(value):
         where, count = f"input[{index}]", len(messages)
         # A call after a thought begins a message of its own, which the thought belongs to.
         _add(messages, item, where, joins=not thought)
+        if len(messages) > count:
+            name = "output" if messages[-1]["role"] == "tool" else "content"
+            images += read_parts(messages[-1]["content"], f"{where}.{name}", image_hosts)
+            check_count(images, "input")
         if isinstance(item, dict) and item.get("type") == "reasoning":
             thought += _thought(item)
         elif thought and len(messages) > count:
@@ -48,7 +60,7 @@ def read_input(value: str | list[Any], instructions: str | None) -> list[Message
             thought = ""
     if not messages:
         raise BadRequest("input must hold a message, not reasoning alone.", param="input")
-    return messages
+    return messages, tuple(images)
 
 
 def _add(messages: list[Message], item: object, where: str, *, joins: bool) -> None:
@@ -93,7 +105,7 @@ def _message(item: Mapping[str, Any], where: str) -> Message:
     if role == "assistant" and content == []:
         # The answer ended before its first token.
         content = ""
-    return {"role": role, "content": _text(content, f"{where}.content")}
+    return {"role": role, "content": _content(content, f"{where}.content")}
 
 
 def _call(item: Mapping[str, Any], where: str) -> Mapping[str, Any]:
@@ -106,28 +118,44 @@ def _call(item: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 def _output(item: Mapping[str, Any], where: str) -> Message:
     _refuse_others(item, _OUTPUT, where)
-    content = _text(item.get("output"), f"{where}.output")
+    content = _content(item.get("output"), f"{where}.output")
     return {"role": "tool", "tool_call_id": _string(item, "call_id", where), "content": content}
 
 
-def _text(content: object, where: str) -> str:
+def _content(content: object, where: str) -> str | list[dict[str, Any]]:
+    """Return the text; a chat's parts if there is an image among them."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not content:
-        raise BadRequest(f"{where} must be a string or a list of text parts.", param=where)
-    texts: list[str] = []
-    for index, part in enumerate(content):
-        kind = part.get("type") if isinstance(part, dict) else None
-        text = part.get("text") if isinstance(part, dict) and kind in _TEXTS else None
-        if isinstance(part, dict) and kind == "refusal":
-            text = part.get("refusal")
-        if not isinstance(text, str):
-            name = f"{where}[{index}]"
-            raise BadRequest(
-                f'{name} must be {{"type": "input_text", "text": "..."}}: only text is read.', param=name
-            )
-        texts.append(text)
-    return "".join(texts)
+        raise BadRequest(f"{where} must be a string or a list of text and image parts.", param=where)
+    parts = [_part(part, f"{where}[{index}]") for index, part in enumerate(content)]
+    if all(part["type"] == "text" for part in parts):
+        return "".join(part["text"] for part in parts)
+    return parts
+
+
+def _part(part: object, where: str) -> dict[str, Any]:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(part, dict) and kind == "input_image":
+        return _image(part, where)
+    text = part.get("text") if isinstance(part, dict) and kind in _TEXTS else None
+    if isinstance(part, dict) and kind == "refusal":
+        text = part.get("refusal")
+    if not isinstance(text, str):
+        served = '{"type": "input_text", "text": "..."} or {"type": "input_image", "image_url": "..."}'
+        raise BadRequest(f"{where} must be {served}: only text and images are read.", param=where)
+    return {"type": "text", "text": text}
+
+
+def _image(part: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if part.get("file_id") is not None:
+        raise BadRequest(f"{where}: file_id is not served. Send the image in image_url.", param=where)
+    _refuse_others(part, _IMAGE, where)
+    detail = part.get("detail") or "auto"
+    if detail not in DETAILS:
+        raise BadRequest(f"{where}.detail must be one of {', '.join(DETAILS)}.", param=f"{where}.detail")
+    url = _string(part, "image_url", where)
+    return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
 
 
 def _string(item: Mapping[str, Any], name: str, where: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,6 +65,7 @@ WITHOUT_EFFECT: Final[Mapping[str, Check]] = {
 _THINKING: Final = ("chat_template_kwargs", "include_reasoning", "thinking_token_budget")
 """Parameters of vLLM's, beside OpenAI's `reasoning`."""
 OWN_NAMES: Final[Mapping[str, str]] = {
+    "messages": "input",
     "reasoning_effort": "reasoning.effort",
     "max_completion_tokens": "max_output_tokens",
     "response_format": "text.format",
@@ -102,8 +103,13 @@ class ResponsesRequest:
     echo: Mapping[str, Any]
 
 
-def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
+def parse(
+    body: bytes, dropped: Dropped = drop_nothing, image_hosts: Collection[str] = ()
+) -> ResponsesRequest:
     """Check a request body, without the parameters that `dropped` names for its model.
+
+    Args:
+        image_hosts: hosts whose images copies may fetch, see `read_images`.
 
     Raises:
         BadRequest: names a missing or malformed parameter, or one that needs stored responses.
@@ -116,8 +122,9 @@ def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
     given = check_parameters(CHECKS, ("input",), value)
     if given.get("stream_options") and not given.get("stream"):
         raise BadRequest("stream_options is only allowed with stream: true.", param="stream_options")
+    messages, images = read_input(given["input"], given.get("instructions"), image_hosts)
     chat: dict[str, Any] = {
-        "messages": read_input(given["input"], given.get("instructions")),
+        "messages": messages,
         **{name: given[name] for name in (*_PASSED, *_THINKING) if name in given},
         **_effort(given),
         **_logprobs(given),
@@ -127,7 +134,7 @@ def parse(body: bytes, dropped: Dropped = drop_nothing) -> ResponsesRequest:
     if "max_output_tokens" in given:
         chat["max_completion_tokens"] = given["max_output_tokens"]
     stream = bool(given.get("stream"))
-    call = Call(CHAT, model, stream, UsageView.FINAL, chat, user_of(value))
+    call = Call(CHAT, model, stream, UsageView.FINAL, chat, user_of(value), images=images)
     return ResponsesRequest(call, _echo(given, value))
 
 

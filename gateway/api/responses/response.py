@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, Final
 
 import orjson
@@ -92,6 +93,28 @@ def thought_of(message: Mapping[str, Any]) -> str:
     """Return the thought's text in a chat's message or delta, under either of its names; "" for none."""
     text = message.get("reasoning_content") or message.get("reasoning")
     return text if isinstance(text, str) else ""
+
+
+def text_logprobs(logprobs: list[dict[str, Any]], text: str, thought: str = "") -> list[dict[str, Any]]:
+    """Return the log probabilities of a text's tokens.
+
+    Args:
+        logprobs: of a thought, the text and function calls, in this order.
+        thought: the thought; the marks around it have tokens too.
+    """
+    pieces = [_token_bytes(item) for item in logprobs]
+    whole, wanted = b"".join(pieces), text.encode()
+    after = whole.find(thought.encode()) + len(thought.encode()) if thought else 0
+    # The marks' own bytes may be missing, so the text is searched.
+    start = max(after, whole.find(wanted, after))
+    ends = list(accumulate(map(len, pieces)))
+    return [item for item, end in zip(logprobs, ends, strict=True) if start < end <= start + len(wanted)]
+
+
+def _token_bytes(item: Mapping[str, Any]) -> bytes:
+    found = item.get("bytes")
+    text: str = item["token"]
+    return bytes(found) if isinstance(found, list) else text.encode()
 
 
 def text_part() -> dict[str, Any]:

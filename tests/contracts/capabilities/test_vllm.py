@@ -26,7 +26,7 @@ def problem(version: str, architecture: str, *traits: Trait, rank: int = 8) -> s
         ("0.32.0", (0, 32, 0)),
         ("v0.11.2rc1.dev3+cu128", (0, 11, 2)),
         ("0.20.0+amzn2023.3f5bd482", (0, 20, 0)),
-        ("0.10", (0, 10)),
+        ("0.10", (0, 10, 0)),
         ("dev", None),
         ("", None),
         ("1", None),
@@ -35,6 +35,18 @@ def problem(version: str, architecture: str, *traits: Trait, rank: int = 8) -> s
 )
 def test_versions_are_read_as_servers_write_them(text: str, numbers: tuple[int, ...] | None) -> None:
     assert version_of(text) == numbers
+
+
+def test_a_version_of_two_numbers_is_the_first_of_its_three() -> None:
+    """0.31 was older than 0.31.0, the first version with classification heads."""
+    assert served_by("0.31").architectures == served_by("0.31.0").architectures
+
+
+def test_texts_of_servers_fill_no_memory() -> None:
+    """A server may report any text as its version."""
+    for number in range(150):
+        vllm_capability(f"0.32.0+build{number}")
+    assert vllm_capability.cache_info().currsize <= 128
 
 
 def test_a_version_between_two_examined_ones_has_the_traits_of_both() -> None:

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from contracts.route_table import AdapterRoute
 from controlplane.adapters.aliases import adapter_pin, alias_move, alias_rollback, alias_split
-from controlplane.adapters.models import AdapterVersion
+from controlplane.adapters.models import Adapter, AdapterVersion
 from controlplane.adapters.services import adapter_publish, adapter_register
 from controlplane.adapters.serving import ServingOption, serving_options, serving_problem
 from controlplane.adapters.validation import version_validate
@@ -22,6 +22,7 @@ from controlplane.deployments.copies.services import copy_register
 from controlplane.deployments.models import Copy
 from controlplane.errors import ConflictError, InvalidInputError
 from controlplane.optimization.merging import adapter_to_merge
+from controlplane.platform.audit.models import AuditRecord
 from controlplane.routes.selectors import route_adapter
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.services import api_key_create, user_create
@@ -129,6 +130,34 @@ def test_a_new_version_that_nothing_serves_does_not_take_the_bare_name(
     copy_register(base_model=base_model, kind="worker", url="http://w:1")
     register(tenant, base_model, "dora", make_default=True)
     assert published(tenant).default == 4
+
+
+def test_the_next_version_that_something_serves_releases_the_automatic_pin(
+    tenant: Tenant, base_model: BaseModel
+) -> None:
+    register(tenant, base_model)
+    copy_register(base_model=base_model, kind="openai_http", url="http://v:1", engine=VLLM)
+    register(tenant, base_model, "dora")
+    [pin] = AuditRecord.objects.filter(action="adapter.pin")
+    assert (pin.before, pin.after) == ({"pinned": None}, {"pinned": 1, "automatic": True})
+    register(tenant, base_model)
+    adapter = Adapter.objects.get()
+    assert (published(tenant).default, adapter.pinned) == (3, None)
+    release = AuditRecord.objects.filter(action="adapter.pin").latest("pk")
+    assert (release.before, release.after) == ({"pinned": 1}, {"pinned": None, "automatic": False})
+
+
+@pytest.mark.parametrize("explicitly", [True, False])
+def test_a_pin_that_somebody_asked_for_stays(tenant: Tenant, base_model: BaseModel, explicitly: bool) -> None:
+    version = register(tenant, base_model)
+    copy_register(base_model=base_model, kind="openai_http", url="http://v:1", engine=VLLM)
+    register(tenant, base_model, "dora")
+    if explicitly:
+        adapter_pin(adapter=version.adapter, number=1)
+        register(tenant, base_model)
+    else:
+        register(tenant, base_model, make_default=False)
+    assert published(tenant).default == 1
 
 
 def test_a_first_version_that_nothing_serves_has_the_bare_name(tenant: Tenant, base_model: BaseModel) -> None:

@@ -29,6 +29,7 @@ def hostile(*, groups: int = 3) -> UsageReport:
         cached_tokens=(3, 0, 0),
         completion_tokens=(444, 7, 1),
         reasoning_tokens=(55, 0, 1),
+        images=(0, 6, 0),
         nano=(5_000, 0, 123_456_789_012_345_678_901),
         unpriced=(0, 2, 0),
     )
@@ -46,6 +47,7 @@ def test_each_value_stands_under_its_name() -> None:
         cached_tokens=(3, 3),
         completion_tokens=(444, 444),
         reasoning_tokens=(55, 0),
+        images=(6, 0),
         nano=(5_000, 0),
         unpriced=(0, 2),
     )
@@ -58,11 +60,12 @@ def test_each_value_stands_under_its_name() -> None:
         "cached_tokens": "3",
         "completion_tokens": "444",
         "reasoning_tokens": "55",
+        "images": "6",
         "price": "0.000005000",
         "currency": "USD",
         "unpriced": "false",
     }
-    assert list(first)[-1] == "reasoning_tokens", "the newest column comes last"
+    assert list(first)[-2:] == ["reasoning_tokens", "images"], "the newest column comes last"
     assert (second["price"], second["unpriced"]) == ("", "true")
 
 
@@ -79,7 +82,7 @@ def test_json_says_what_the_schema_does(groups: int) -> None:
 
 def test_json_of_a_report_without_rows() -> None:
     report = UsageReport(
-        dt.date(2026, 3, 1), dt.date(2026, 3, 3), ("day",), "USD", ((),), (), (), (), (), (), (), ()
+        dt.date(2026, 3, 1), dt.date(2026, 3, 3), ("day",), "USD", ((),), (), (), (), (), (), (), (), ()
     )
     told = json.loads(UsageJsonRenderer().render(report))
     assert (told["rows"], told["total"]["requests"], told["total"]["price"]) == ([], 0, "0.000000000")

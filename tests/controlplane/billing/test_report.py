@@ -116,6 +116,23 @@ def test_a_filter_that_nothing_fits_is_an_empty_report(usage: Tenant, groups: tu
         assert (found.rows if groups else (), found.total.requests) == ((), 0)
 
 
+def test_usage_by_operation_has_its_images(tenant: Tenant) -> None:
+    events = [
+        usage_event("1", images=3),
+        usage_event("2", images=1, adapter=ADAPTER),
+        usage_event("3", operation="rerank", completion_tokens=0),
+        usage_event("4", operation=""),
+    ]
+    arrived = int(dt.datetime(2026, 3, 3, tzinfo=dt.UTC).timestamp() * 1000)
+    usage_ingest(
+        entries=[StreamEntry(f"{arrived}-{at}", event.to_json().encode()) for at, event in enumerate(events)]
+    )
+    for groups in (("operation",), ("operation", "hour")):
+        rows = usage_report(tenant=tenant, start=MARCH_1, end=MARCH_1, group_by=groups).rows
+        found = [(row.group["operation"], row.requests, row.images) for row in rows]
+        assert found == [("", 1, 0), ("chat", 2, 4), ("rerank", 1, 0)]
+
+
 def test_a_report_reads_sums_alone(usage: Tenant) -> None:
     """However many events there are, a page that shows usage reads none of them."""
     set_price(book=price_book_create(name="standard"))

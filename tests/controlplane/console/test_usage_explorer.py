@@ -79,6 +79,14 @@ def many(count: int) -> None:
     book(*(used((number + 1) * 10, adapter=engine(f"bot-{number:05}")) for number in range(count)))
 
 
+def test_images_stand_beside_the_input(dev: Client) -> None:
+    book(used(10, adapter=engine("pirate"), images=7), used(20))
+    page = text_of(dev, {"group": "operation"})
+    assert 'data-testid="total-images">7 images' in page
+    assert sorted(row["images"] for row in exported(dev)) == ["0", "7", "7"]
+    assert "images" not in text_of(dev, {"none": "adapter", "adapter": ""})
+
+
 @pytest.mark.usefixtures("priced")
 def test_the_largest_stand_by_themselves_and_the_others_together(dev: Client) -> None:
     many(20)
@@ -101,6 +109,7 @@ def test_the_largest_stand_by_themselves_and_the_others_together(dev: Client) ->
         ("version", {engine("pirate", 1), engine("pirate", 2), ""}),
         ("key", {"k", "k2"}),
         ("base", {"tiny", "other"}),
+        ("operation", {"rerank", ""}),
         ("backend", {"worker", "vllm"}),
         ("project", {"default", "chat"}),
         ("alias", {"prod", ""}),
@@ -111,7 +120,7 @@ def test_each_group_and_each_filter(group: str, values: set[str], dev: Client) -
     book(
         used(10, adapter=engine("pirate")),
         used(20, adapter=engine("pirate", 2), key_id="k2", project="chat", alias="prod"),
-        used(40, backend="vllm", status="error", base_model="other"),
+        used(40, backend="vllm", status="error", base_model="other", operation="rerank"),
     )
     rows = exported(dev, group=group)
     assert {row[group] for row in rows[:-1]} == values

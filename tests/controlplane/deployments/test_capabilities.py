@@ -105,6 +105,7 @@ def test_a_copys_route_says_what_its_engine_serves(tiny: BaseModel) -> None:
     assert "dora" not in (vllm.traits or ())
     assert (other.engine, other.traits, other.max_rank) == ("", None, None)
     assert route(tiny).architecture == tiny.architecture
+    assert (worker.images, vllm.images, other.images) == (False, True, None)
 
 
 def test_an_architecture_that_a_running_server_serves_though_none_is_listed(tiny: BaseModel) -> None:

@@ -19,6 +19,7 @@ from gateway.api.whole_answer import WholeAnswer
 from gateway.backends.containers.tgi import TgiForm
 from gateway.backends.containers.triton import TritonForm
 from gateway.errors import BadRequest, UnknownParameter
+from tests.gateway.api.pictures import data_url, png
 from tests.gateway.api.test_sse import encode
 
 USER = {"role": "user", "content": "hi"}
@@ -131,7 +132,7 @@ def test_containers_that_do_not_know_a_parameter_refuse_it(form: Any, name: str)
 @pytest.mark.parametrize("image", [False, True])
 def test_template_arguments_and_thoughts_are_reserved(image: bool) -> None:
     """Each byte of them may become part of the prompt."""
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+    picture = {"type": "image_url", "image_url": {"url": data_url(png(4, 4))}}
     content = [{"type": "text", "text": "hi"}, picture] if image else "hi"
     said = {"role": "assistant", "content": "so", "reasoning_content": "z" * 4000}
 

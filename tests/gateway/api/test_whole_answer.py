@@ -119,6 +119,43 @@ def test_reasoning_and_calls_of_other_servers() -> None:
     )
 
 
+@pytest.mark.parametrize("index", [{}, {"index": None}, {"index": 0}])
+def test_calls_of_one_index_or_none_stay_apart(index: dict[str, Any]) -> None:
+    """A call begins with an id or a name of its own; other pieces continue the last one."""
+    first = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{"}}
+    second = {"id": "2", "type": "function", "function": {"name": "f", "arguments": "[]"}}
+    rest = {"id": None, "function": {"name": None, "arguments": "}"}}
+    pieces = [{**index, **piece} for piece in (first, rest, second)]
+    found = made_whole(encode(*(chunk(tool_calls=[piece]) for piece in pieces), chunk(finish="stop")))
+    calls = found["choices"][0]["message"]["tool_calls"]
+    assert [(call["id"], call["function"]["arguments"]) for call in calls] == [("1", "{}"), ("2", "[]")]
+
+
+@pytest.mark.parametrize("names", [("reasoning",), ("reasoning", "reasoning_content")])
+def test_thoughts_of_several_choices_stay_apart(names: tuple[str, ...]) -> None:
+    """vLLM 0.12 tells a thought under two names; some servers begin with an empty one."""
+
+    def thought_chunk(index: int, text: str) -> dict[str, Any]:
+        return chunk(index, content=None, **dict.fromkeys(names, text))
+
+    thoughts = [
+        thought_chunk(0, ""),
+        thought_chunk(1, ""),
+        thought_chunk(0, "a"),
+        thought_chunk(1, "b"),
+        thought_chunk(0, "c"),
+    ]
+    answers = [chunk(1, content="B"), chunk(0, content="A"), chunk(0, "stop"), chunk(1, "stop")]
+    messages = [choice["message"] for choice in made_whole(encode(*thoughts, *answers))["choices"]]
+    told = {"role": "assistant", "refusal": None}
+    assert messages == [
+        told | {"content": "A"} | dict.fromkeys(names, "ac"),
+        told | {"content": "B"} | dict.fromkeys(names, "b"),
+    ]
+    [silent] = made_whole(encode(thought_chunk(0, ""), chunk(0, "stop", content="A")))["choices"]
+    assert silent["message"] == told | {"content": "A"}
+
+
 def test_a_whole_message_in_an_event_is_taken_as_it_is() -> None:
     message = {"role": "assistant", "content": "hé", "refusal": None}
     value = {

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from contracts.base_routes import AdapterHomes, BaseRoute, CanaryRoute, CopyRoute
+from contracts.demand import demand_key
 from contracts.route_table import AdapterRoute, RouteChange, RouteTable
 from gateway.errors import AdapterNotServed, render
 from gateway.routing import resolve
@@ -20,6 +21,7 @@ from tests.gateway.routing.conftest import server_thread, stand_ins
 from tests.gateway.routing.standin import StandIn
 from tests.gateway.routing.test_waiting_room import wait_held
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 __all__ = ["server_thread", "stand_ins"]
 BOT = replace(reference("acme", "bot", 1), traits=("dora",))
@@ -71,6 +73,14 @@ def test_copies_for_an_adapter(rank: int, traits: tuple[str, ...], copies: set[s
     assert {copy.id for copy in route.copies_for(adapter)} == copies
     assert len(route.copies_for(None)) == 3
     assert not route.excludes(adapter)
+
+
+def test_a_copy_without_adapters_serves_none_whatever_their_rank() -> None:
+    """Older control planes publish adapters with rank 0."""
+    without = replace(VLLM, max_rank=0, traits=())
+    assert without.lacks(replace(BOT, rank=0, traits=())) == "adapters"
+    assert not without.can_serve(replace(BOT, rank=0, traits=()))
+    assert replace(VLLM, max_rank=16).can_serve(replace(BOT, rank=0, traits=()))
 
 
 def test_a_merged_copy_serves_its_adapter_whatever_it_needs() -> None:
@@ -195,6 +205,57 @@ def test_a_fallback_serves_instead(
     control_plane.replace(pooled_gateway, table_of(copy, fallbacks=("bot@v2",)))
     answer = post(pooled_gateway, {"model": "bot", "messages": ask(tokens=2)})
     assert answer.headers["x-graftwork-served-model"] == "bot@v2"
+
+
+@pytest.mark.costly("requests to a gateway process")
+def test_an_excluded_model_waits_for_nothing_where_a_fallback_can_answer(
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, stand_ins: Callable[[int], list[StandIn]]
+) -> None:
+    """Nor does it report demand for a base model whose copies could not serve it."""
+    [other] = stand_ins(1)
+    table = table_of(fallbacks=("other",), hold_seconds=30, absent=(replace(VLLM, id="asleep"),))
+    here = BaseRoute("other", 2048, (replace(VLLM, id=f"v-{id(other)}", url=other.url),))
+    control_plane.replace(pooled_gateway, replace(table, bases={**table.bases, "other": here}))
+    answer = post(pooled_gateway, {"model": "bot", "messages": ask(tokens=2)})
+    assert answer.headers["x-graftwork-served-model"] == "other"
+    assert control_plane.client.hgetall(demand_key("base")) == {}
+
+
+@pytest.mark.costly("a request that is held by a gateway process")
+def test_an_excluded_model_waits_for_its_fallbacks_copy(
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, stand_ins: Callable[[int], list[StandIn]]
+) -> None:
+    [other] = stand_ins(1)
+    table = table_of(replace(VLLM, url=other.url), fallbacks=("other",), hold_seconds=30)
+    asleep = BaseRoute("other", 2048, hold_seconds=30)
+    version = control_plane.replace(pooled_gateway, replace(table, bases={**table.bases, "other": asleep}))
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(post, pooled_gateway, {"model": "bot", "messages": ask(tokens=2)})
+        eventually(lambda: control_plane.client.hgetall(demand_key("other")))
+        awake = replace(asleep, copies=(replace(VLLM, id=f"v-{id(other)}", url=other.url),))
+        control_plane.change(version + 1, "bases/other", awake)
+        assert held.result(60).headers["x-graftwork-served-model"] == "other"
+    assert control_plane.client.hgetall(demand_key("base")) == {}
+
+
+@pytest.mark.costly("a request that is held by a gateway process")
+def test_a_call_waits_for_the_copy_of_each_of_its_adapters(
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, stand_ins: Callable[[int], list[StandIn]]
+) -> None:
+    capable, other = stand_ins(2)
+    here = replace(VLLM, id=f"v-{id(other)}", url=other.url)
+    table = table_of(here, hold_seconds=30, absent=(replace(WORKER, id="asleep"),))
+    version = control_plane.replace(pooled_gateway, table)
+    prompts = {"model": "bot@v2", "prompt": ["a", "b"], "adapters": ["bot@v2", "bot@v1"], "max_tokens": 1}
+    with ThreadPoolExecutor(1) as pool:
+        held = pool.submit(post, pooled_gateway, prompts, path="completions")
+        wait_held(control_plane)
+        awake = replace(WORKER, id=f"w-{id(capable)}", url=capable.url)
+        route = replace(table.bases["base"], copies=(here, awake), absent=())
+        control_plane.change(version + 1, "bases/base", route)
+        assert held.result(60).status_code == 200
+    events = {event.adapter: event.endpoint for event in control_plane.wait_events(2)}
+    assert events[BOT.name] == awake.id
 
 
 @pytest.mark.costly("a request that is held by a gateway process")

@@ -42,3 +42,21 @@ def test_tenants_share_none() -> None:
 )
 def test_other_forms(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
     assert (prompt_prefix(one, "s") == prompt_prefix(other, "s")) == same
+
+
+def test_chats_with_images_share_what_is_alike() -> None:
+    """Files of one format begin and end alike, and a megabyte is not read for a choice of a copy."""
+
+    def image(data: str) -> dict[str, object]:
+        return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + data}}
+
+    one, other = ("iVBOR" * 99 + pixels * 9_999 + "AAAAElFTkSuQmCC" for pixels in ("a", "b"))
+    text = {"type": "text", "text": "hi"}
+    assert prompt_prefix(chat([text, image(one)], "a"), "s") == prompt_prefix(
+        chat([text, image(one)], "a"), "s"
+    )
+    assert prompt_prefix(chat([text, image(one)]), "s") != prompt_prefix(chat([text, image(other)]), "s")
+    assert prompt_prefix(chat(["hi", image(one)]), "s") != prompt_prefix(chat(["ho", image(one)]), "s")
+    assert len(prompt_prefix(chat([image(one)] * 64), "s")) < 2 * PREFIX_CHARACTERS
+    long = [{"type": "text", "text": LONG}, image(one)]
+    assert prompt_prefix(chat(long), "s") == prompt_prefix(chat(LONG), "s")

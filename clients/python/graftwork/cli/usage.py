@@ -21,7 +21,9 @@ def usage(
     ] = None,
     by: Annotated[
         str,
-        typer.Option(help="Groups, separated by commas: day, adapter, version, alias, key, base, status."),
+        typer.Option(
+            help="Groups, separated by commas: day, adapter, version, alias, key, base, operation, status."
+        ),
     ] = "adapter",
     json: Json = False,
 ) -> None:
@@ -41,6 +43,7 @@ def usage(
         "cached",
         "completion",
         "reasoning",
+        "images",
         f"price ({report.currency})",
     )
     rows = [*report.rows, report.total] if report.rows else []
@@ -52,6 +55,7 @@ def usage(
             row.cached_tokens,
             row.completion_tokens,
             row.reasoning_tokens,
+            row.images,
             "not priced" if row.price is None else row.price,
         )
         for row in rows

@@ -99,12 +99,13 @@ def export(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     writer = csv.writer(response)
     sums = ("requests", "prompt_tokens", "cached_tokens", "completion_tokens")
-    writer.writerow([*groups, *sums, "price", "currency", "reasoning_tokens"])
+    writer.writerow([*groups, *sums, "price", "currency", "reasoning_tokens", "images"])
     for row in report.rows:
         price = "unpriced" if row.price is None else row.price
         amounts = [getattr(row, name) for name in sums]
         groups_of_row = [row.group[group] for group in groups]
-        writer.writerow([*groups_of_row, *amounts, price, report.currency, row.reasoning_tokens])
+        added = [row.reasoning_tokens, row.images]
+        writer.writerow([*groups_of_row, *amounts, price, report.currency, *added])
     return response
 
 

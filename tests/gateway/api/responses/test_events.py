@@ -151,6 +151,57 @@ def test_a_calls_logprobs_open_no_text() -> None:
     assert late[-1]["response"]["output"][0]["content"][0]["logprobs"] == told * 3
 
 
+def test_calls_without_an_index_are_items_of_their_own() -> None:
+    whole = [
+        {"id": f"c{number}", "function": {"name": "now", "arguments": "{}"}, **index}
+        for index in ({}, {"index": 0})
+        for number in range(2)
+    ]
+    for calls in (whole[:2], whole[2:]):
+        output = read(form().events(chunk("tool_calls", tool_calls=calls) + END))[-1]["response"]["output"]
+        assert [(item["call_id"], item["arguments"]) for item in output] == [("c0", "{}"), ("c1", "{}")]
+
+
+def test_a_thought_a_text_and_a_call_are_items_in_this_order() -> None:
+    """Neither a thought's log probabilities nor those of its marks are the text's."""
+
+    def logprobs_of(*tokens: str) -> dict[str, Any]:
+        return {"content": [{"token": token, "logprob": -1.0, "bytes": None} for token in tokens]}
+
+    blocks = [
+        chunk(role="assistant", content="", logprobs=logprobs_of("<think>")),
+        chunk(reasoning="H", logprobs=logprobs_of("H")),
+        chunk(reasoning="m", logprobs=logprobs_of("m")),
+        chunk(logprobs=logprobs_of("</think>")),
+        chunk(content="Now", logprobs=logprobs_of("\n\n", "Now")),
+        chunk(tool_calls=[call(0, "{}", id="c0", name="now")], logprobs=logprobs_of("<tool_call>")),
+        chunk("tool_calls"),
+        END,
+    ]
+    stream = form()
+    events = read(b"".join(stream.events(block) for block in blocks))
+    added = [event for event in events if event["type"] == "response.output_item.added"]
+    items = [(event["output_index"], event["item"]["type"]) for event in added]
+    assert items == [(0, "reasoning"), (1, "message"), (2, "function_call")]
+    ids = {event["item"]["id"]: event["output_index"] for event in added}
+    assert all(ids[event["item_id"]] == event["output_index"] for event in events if "item_id" in event)
+    streamed = events[-1]["response"]["output"]
+    message = {
+        "role": "assistant",
+        "reasoning": "Hm",
+        "content": "Now",
+        "tool_calls": [{"id": "c0", "type": "function", "function": {"name": "now", "arguments": "{}"}}],
+    }
+    tokens = ("<think>", "H", "m", "</think>", "\n\n", "Now", "<tool_call>")
+    choice = {"index": 0, "message": message, "logprobs": logprobs_of(*tokens), "finish_reason": "tool_calls"}
+    whole = orjson.loads(form().whole(orjson.dumps({"choices": [choice], "usage": USAGE})))["output"]
+    for output in (streamed, whole):
+        thought, text, called = output
+        assert thought["content"] == [{"type": "reasoning_text", "text": "Hm"}]
+        assert [item["token"] for item in text["content"][0]["logprobs"]] == ["Now"]
+        assert called["call_id"] == "c0"
+
+
 def test_an_empty_answer_is_an_empty_text() -> None:
     events = read(form().events(chunk("stop") + END))
     assert [event["type"] for event in events] == [*TEXT[:4], *TEXT[6:], "response.completed"]

@@ -205,7 +205,7 @@ def test_a_tool_is_repeated_with_what_was_in_force() -> None:
         ({"input": None}, "input"),
         ({"input": [1]}, "input[0]"),
         ({"input": [USER, {"role": "tool", "content": "x"}]}, "input[1].role"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0]"),
         ({"input": [{"role": "user", "content": "x", "audio": {}}]}, "input[0].audio"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0]"),
         ({"input": [{"type": "reasoning", "id": "r", "summary": []}]}, "input"),

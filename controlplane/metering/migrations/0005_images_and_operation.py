@@ -1,0 +1,45 @@
+"""Usage by operation, and the number of images.
+
+The sums' unique constraints gain a column. An ingester of the previous release cannot add to the sums from
+then on; its events wait in the stream for the new one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db import migrations, models
+
+_NAMES: Final = ("project", "key_id", "adapter", "alias", "arm", "base_model")
+_REST: Final = ("backend", "status")
+
+
+def _images(text: str) -> models.BigIntegerField[int, int]:
+    return models.BigIntegerField(db_default=0, default=0, help_text=text)
+
+
+def _operation() -> models.CharField[str, str]:
+    return models.CharField(
+        db_default="", default="", help_text="Endpoint's name, such as chat.", max_length=200
+    )
+
+
+def _once(name: str, *when: str) -> models.UniqueConstraint:
+    return models.UniqueConstraint(fields=("tenant", *when, *_NAMES, "operation", *_REST), name=name)
+
+
+class Migration(migrations.Migration):
+    dependencies = [("metering", "0004_reasoning_tokens")]
+
+    operations = [
+        migrations.AddField("usageeventrow", "images", _images("Images in the prompt.")),
+        migrations.AddField("usageeventrow", "operation", _operation()),
+        migrations.AddField("usagehour", "images", _images("Images in the prompts.")),
+        migrations.AddField("usagehour", "operation", _operation()),
+        migrations.AddField("usagerollup", "images", _images("Images in the prompts.")),
+        migrations.AddField("usagerollup", "operation", _operation()),
+        migrations.RemoveConstraint("usagehour", "usage_hour_once"),
+        migrations.AddConstraint("usagehour", _once("usage_hour_once", "day", "hour")),
+        migrations.RemoveConstraint("usagerollup", "usage_rollup_once"),
+        migrations.AddConstraint("usagerollup", _once("usage_rollup_once", "day")),
+    ]
