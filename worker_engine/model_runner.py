@@ -55,7 +55,7 @@ def choose_dtype(name: str, model: ModelConfig, device: torch.device) -> torch.d
     return torch.bfloat16 if fast else torch.float32
 
 
-def _check(engine: EngineConfig, model: ModelConfig) -> None:
+def _check(engine: EngineConfig, model: ModelConfig, device: torch.device) -> None:
     """Raise ConfigError for options that the checkpoint rules out."""
     if engine.max_model_len > model.max_position_embeddings:
         raise ConfigError(
@@ -66,6 +66,16 @@ def _check(engine: EngineConfig, model: ModelConfig) -> None:
         raise ConfigError(
             f"--merge-adapter {engine.merge_adapter} needs unquantized weights, and {engine.model} is "
             "quantized: leave merging off, or serve the checkpoint that it was made of"
+        )
+    if engine.merge_adapter != "off" and model.experts is not None:
+        raise ConfigError(
+            f"--merge-adapter {engine.merge_adapter} is not served for {model.architecture}, which has "
+            "experts: leave merging off"
+        )
+    if model.experts is not None and adapters_in_pages(device):
+        raise ConfigError(
+            f"--device {device.type}: {model.architecture} has experts, which this worker serves on the CPU "
+            "only: set --device cpu, or deploy the model with vLLM"
         )
 
 
@@ -96,7 +106,7 @@ class ModelRunner:
         Args:
             captures: how decode steps are captured; by default CUDA graphs on CUDA, nothing elsewhere.
         """
-        _check(engine, model)
+        _check(engine, model, device)
         self.max_model_len = engine.max_model_len or model.max_position_embeddings
         self.pool: Final = PoolSize.for_model(engine, model, dtype)
         self._device = device

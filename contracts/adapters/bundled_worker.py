@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -13,18 +14,29 @@ from contracts.capabilities.traits import Trait
 from contracts.capabilities.worker import TRAITS
 
 LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""Linear modules of a decoder layer."""
+"""Linear modules of a dense decoder layer."""
 _LAYERS: Final = "model.layers."
+_SPARSE: Final = re.compile(
+    r"model\.layers\.\d+\.(?:mlp|block_sparse_moe)\."
+    r"(?:gate|shared_expert\.(?:gate|up|down)_proj|shared_expert_gate"
+    r"|experts\.(?:\d+\.)?(?:(?:gate|up|down)_proj|w[123])|experts\.gate_up_proj)"
+)
+"""Linear modules of a layer of experts."""
 
 
-def refuse_config(config: LoraConfig) -> None:
-    """Raise AdapterConfigError naming a field with a value that the worker does not serve."""
+def refuse_config(config: LoraConfig, traits: frozenset[Trait] = TRAITS) -> None:
+    """Raise AdapterConfigError naming a field with a value that the worker does not serve.
+
+    Args:
+        traits: that the worker serves on the base's architecture.
+    """
     if config.task not in ("", "CAUSAL_LM", FEATURE_EXTRACTION):
         raise AdapterConfigError(
             "adapter_config.json: task_type must be 'CAUSAL_LM' or 'FEATURE_EXTRACTION' on this worker, "
             f"got {config.task!r}"
         )
-    for name, value in (("fan_in_fan_out", config.fan_in_fan_out), ("target_parameters", config.parameters)):
+    stacked = config.parameters if Trait.STACKED_EXPERTS not in traits else ()
+    for name, value in (("fan_in_fan_out", config.fan_in_fan_out), ("target_parameters", stacked)):
         if value:
             raise AdapterConfigError(
                 f"adapter_config.json: {name} is not served by this worker: train the adapter without it, "
@@ -32,19 +44,22 @@ def refuse_config(config: LoraConfig) -> None:
             )
 
 
-def refuse_unserved(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> None:
+def refuse_unserved(
+    config: LoraConfig, modules: Modules, base: Mapping[str, Shape], traits: frozenset[Trait] = TRAITS
+) -> None:
     """Raise AdapterConfigError naming the first field or tensor that the worker does not serve.
 
-    It raises nothing where the adapter's traits are among `TRAITS` and the base is of a family that
-    the worker serves.
+    It raises nothing where the adapter's traits are among `traits` and the base is of a family that
+    the worker serves, but for DoRA and biases of B on single experts, which it does not serve.
 
     Args:
         modules: as `sort_tensors` returns them.
         base: the base's tensors by common name.
+        traits: that the worker serves on the base's architecture.
     """
-    refuse_config(config)
+    refuse_config(config, traits)
     for module, parts in modules.items():
-        unserved = module_traits(module, parts, base) - TRAITS
+        unserved = module_traits(module, parts, base) - traits
         if unserved or not _is_served(module, parts, base):
             raise AdapterConfigError(_reason(module, parts, unserved))
 
@@ -58,8 +73,11 @@ def _is_served(module: str, parts: Mapping[Part, str], base: Mapping[str, Shape]
     if Part.WEIGHT in parts:
         is_norm = len(base.get(f"{module}.weight", ())) == 1
         return is_norm and module.startswith("model.") and parts.keys() == {Part.WEIGHT}
+    if ".experts." in module and parts.keys() != {Part.A, Part.B}:
+        return False
     kind = module.rpartition(".")[2]
-    return module.startswith(_LAYERS) and kind in LORA_MODULES
+    is_dense = module.startswith(_LAYERS) and ".experts" not in module and kind in LORA_MODULES
+    return is_dense or _SPARSE.fullmatch(module) is not None
 
 
 def _reason(module: str, parts: Mapping[Part, str], traits: Iterable[Trait]) -> str:
@@ -72,8 +90,11 @@ def _reason(module: str, parts: Mapping[Part, str], traits: Iterable[Trait]) -> 
         )
     if Part.TOKENS in parts:
         return f"tensor {name}: trained rows are not served on {kind}, only on embed_tokens and lm_head"
+    if ".experts." in module and parts.keys() & {Part.MAGNITUDE, Part.LORA_BIAS}:
+        return f"tensor {name}: DoRA and biases of lora_B are not served on experts by this worker"
     what = "a trained bias" if parts.keys() == {Part.BIAS} else "LoRA"
     return (
         f"tensor {name}: {what} is not served on {kind} by this worker{because}, only on "
-        f"{', '.join(LORA_MODULES)}, embed_tokens and lm_head of the language model"
+        f"{', '.join(LORA_MODULES)}, embed_tokens and lm_head of the language model, and on experts, router "
+        "and shared experts where the base is of a family with experts that it serves"
     )

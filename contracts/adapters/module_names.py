@@ -56,6 +56,11 @@ _APART: Final = re.compile(
     r"(?:^|[._])(vision|visual|vit|image|audio|speech|mtp|draft|talker|encoder|decoder|thinker)(?=[._]|$)"
 )
 """Parts of a model that must not be taken for one another."""
+_SEGMENT: Final = ".experts."
+_SINGLE: Final = re.compile(r"(.+\.experts)\.(\d+)\.([^.]+)")
+"""The module that holds experts, an expert's number, and the projection."""
+_STACKS: Final = ("gate_up_proj", "gate_proj", "up_proj", "down_proj")
+"""Parameters of all experts of a layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +96,10 @@ class Layout:
         return path.removeprefix(self.others)
 
     def path_of(self, name: str) -> str:
-        """Return this layout's path of a module with a common name."""
-        if name in self.paths:
-            return self.paths[name]
+        """Return this layout's path of a module with a common name, or of its weight."""
+        module = name.removesuffix(".weight")
+        if module in self.paths:
+            return self.paths[module] + name.removeprefix(module)
         if name.startswith(_BODY):
             return self.body + name.removeprefix(_BODY)
         if name == _HEAD or name.startswith(f"{_HEAD}."):
@@ -154,12 +160,31 @@ def aligned(
         name = index.get(key)
         if name is not None and _APART.findall(key) == _APART.findall(canonical_name(name, outer)):
             aligned[path] = name
-    return replace(layout, aligned=aligned, paths={name: path for path, name in aligned.items()})
+    paths = {name: path for path, name in aligned.items()} | _expert_paths(missing, names, outer)
+    return replace(layout, aligned=aligned, paths=paths)
 
 
 def outer_of(paths: Iterable[str]) -> frozenset[str]:
     """Return the first segments of these paths that only wrap the model."""
     return frozenset(_OUTER & {path.partition(".")[0] for path in paths})
+
+
+def _expert_paths(missing: Iterable[str], names: Iterable[str], outer: Collection[str]) -> dict[str, str]:
+    """Return the trainer's paths, by common name, of experts that the base holds in the other form.
+
+    They are those of an expert in a base with stacks, and those of the stacks in a base with single experts.
+    """
+    held = (name.rpartition(_SEGMENT)[0] for name in names if _SEGMENT in name)
+    holders = _index(dict.fromkeys(f"{holder}.experts" for holder in held), outer)
+    paths: dict[str, str] = {}
+    for path in missing:
+        if path.endswith(".experts") and (common := holders.get(canonical_name(path, outer))):
+            paths |= {f"{common}.{item}": f"{path}.{item}" for item in _STACKS}
+        elif single := _SINGLE.fullmatch(path):
+            common = holders.get(canonical_name(single[1], outer))
+            if common is not None:
+                paths[f"{common}.{single[2]}.{canonical_name(single[3])}"] = path
+    return paths
 
 
 def canonical_name(path: str, outer: Collection[str] = ()) -> str:

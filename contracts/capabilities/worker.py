@@ -7,6 +7,8 @@ from typing import Final
 from contracts.capabilities.capability import Capability
 from contracts.capabilities.traits import Trait
 
+SPARSE: Final = ("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM")
+"""Architectures with a mixture of experts."""
 ARCHITECTURES: Final = (
     "LlamaForCausalLM",
     "MistralForCausalLM",
@@ -14,6 +16,7 @@ ARCHITECTURES: Final = (
     "Qwen3ForCausalLM",
     "Gemma3ForCausalLM",
     "Gemma3ForConditionalGeneration",
+    *SPARSE,
 )
 """Architectures that the worker serves; a test holds them equal to `worker_engine.models.FAMILIES`."""
 TRAITS: Final = frozenset(
@@ -29,9 +32,11 @@ TRAITS: Final = frozenset(
     }
 )
 """Traits of adapters on every architecture; a test loads an adapter of each trait."""
+SPARSE_TRAITS: Final = TRAITS | {Trait.EXPERTS, Trait.STACKED_EXPERTS, Trait.SHARED_EXPERTS, Trait.ROUTER}
+"""Traits of adapters on the architectures of `SPARSE`."""
 WORKER: Final = Capability(
     engine="the bundled worker",
-    architectures=dict.fromkeys(ARCHITECTURES, TRAITS),
+    architectures={**dict.fromkeys(ARCHITECTURES, TRAITS), **dict.fromkeys(SPARSE, SPARSE_TRAITS)},
     quantizations=frozenset({"awq", "compressed-tensors"}),
     endpoints=frozenset({"chat", "completions", "embeddings"}),
 )

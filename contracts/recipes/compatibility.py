@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from contracts.capabilities.worker import ARCHITECTURES
+from contracts.capabilities.worker import ARCHITECTURES, SPARSE
 from contracts.recipes.model_facts import ModelFacts, Situation
 from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Hardware, Head, Quantization, Recipe
 
@@ -132,6 +132,14 @@ OURS: Final = (
             and stack.model.architecture not in ARCHITECTURES
         ),
         "{model.architecture} is not served by the worker, only " + ", ".join(ARCHITECTURES),
+    ),
+    Rule(
+        "experts_keep_their_weights",
+        lambda stack: (
+            stack.local and stack.model.architecture in SPARSE and (stack.quantizes or stack.merges)
+        ),
+        "{model.architecture} has experts, whose checkpoints are not quantized or merged here: leave "
+        "quantization at none, and serve adapters unmerged",
     ),
     Rule(
         "quantized_already",

@@ -43,6 +43,12 @@ def merge(model: Path, source: Checkpoint, adapter: Path, target: Path, reporter
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".adapter-") as scratch:
         loaded = _load(model, adapter, Path(scratch))
     base = BaseWeights(model, torch.float32)
+    if base.config.experts is not None:
+        raise JobError(
+            Code.INCOMPATIBLE,
+            f"{base.config.architecture} has experts, whose checkpoints are not merged: serve the adapter "
+            "unmerged",
+        )
     changes = Changes.collect(loaded, base, FAMILIES[base.config.architecture].prefix)
     weights = [name for name in source.files if name.endswith(".safetensors")]
     target.mkdir(parents=True, exist_ok=True)

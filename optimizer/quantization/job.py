@@ -67,6 +67,11 @@ def quantize(
 def _demand_plain(config: ModelConfig, scheme: Scheme) -> None:
     if config.quantization is not None:
         raise OptimizationError("unsupported_model", "the checkpoint is quantized already: give a plain one")
+    if config.experts is not None:
+        raise OptimizationError(
+            "unsupported_model",
+            f"{config.architecture} has experts, which are not quantized: give a dense model",
+        )
     for module, (_, inner) in config.linear_shapes.items():
         if scheme.group_size(inner) < 0:
             raise OptimizationError(

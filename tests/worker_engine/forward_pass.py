@@ -17,6 +17,7 @@ import torch
 from kernels.lora import Segments
 from tests.worker_engine.tiny_adapter import adapter_ref, write_merged
 from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.checkpoint.folder import Checkpoint
 from worker_engine.config import PAGE_SIZE
@@ -78,8 +79,11 @@ def _steps(
     prompts: Sequence[Sequence[int]],
     step: int,
     read: Callable[[torch.Tensor], torch.Tensor],
+    held: AdapterBatch | None = None,
+    owners: Sequence[Adapter | None] = (),
 ) -> list[torch.Tensor]:
     """Apply `read` to the rows of each forward pass, and gather the results by prompt."""
+    indices = [-1] * len(prompts) if held is None else held.select(owners)
     count = max(8, -(-max(map(len, prompts)) // PAGE_SIZE))
     pages = [list(range(1 + count * index, 1 + count * (index + 1)))[::-1] for index in range(len(prompts))]
     made: list[list[torch.Tensor]] = [[] for _ in prompts]
@@ -98,21 +102,29 @@ def _steps(
             positions=torch.tensor([at for _, at in rows]),
             attention=plan,
             output_rows=None,
-            lora=(),
-            segments=Segments.group([-1] * len(rows)),
+            lora=() if held is None else held.layers,
+            segments=Segments.group([indices[index] for index, _ in rows]),
         )
         for row, (index, _) in zip(read(model.forward(batch, kv)), rows, strict=True):
             made[index].append(row)
     return [torch.stack(rows) for rows in made]
 
 
-def logits(model: Decoder, kv: KVCache, prompts: Sequence[Sequence[int]], step: int) -> list[torch.Tensor]:
+def logits(
+    model: Decoder,
+    kv: KVCache,
+    prompts: Sequence[Sequence[int]],
+    step: int,
+    held: AdapterBatch | None = None,
+    owners: Sequence[Adapter | None] = (),
+) -> list[torch.Tensor]:
     """Return [tokens, vocab] of each prompt, all computed side by side.
 
     Args:
         step: tokens of each prompt that one forward pass takes.
+        held: puts the prompts' `owners` side by side; None for the base model alone.
     """
-    return _steps(model, kv, prompts, step, lambda hidden: model.predict(hidden, None))
+    return _steps(model, kv, prompts, step, lambda hidden: model.predict(hidden, None), held, owners)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from kernels.lora import LoraPair
 from kernels.lora.layout import Ints
 from kernels.lora.native_rows import addresses, in_place
-from worker_engine.checkpoint.model_config import LORA_MODULES, PACKED_MODULES
+from worker_engine.checkpoint.model_config import LORA_MODULES
 from worker_engine.errors import AdapterRefused
 from worker_engine.protocol import PoolingParams
 
@@ -64,7 +64,7 @@ class Adapter:
     Attributes:
         sha256: digest of the content; adapters with equal digests compute the same results.
         layers: per decoder layer, module name -> weights; modules that the adapter does not change are
-            absent.
+            absent. A single expert's modules have the names of `experts_config.expert_key`.
         nbytes: memory of all weights.
         tops: LoRA on `model.embed_tokens` (A is [rank, vocabulary]) and on `lm_head`.
         gains: DoRA's magnitude divided by the norm of the merged columns: path -> float32 [out].
@@ -91,13 +91,13 @@ class Adapter:
     embeds_only: bool = False
     pooling: PoolingParams | None = None
 
-    def weight_addresses(self, name: str) -> WeightAddresses:
-        """Return the addresses for the packed module `name`.
+    def weight_addresses(self, name: str, modules: Sequence[str]) -> WeightAddresses:
+        """Return the addresses for the packed module `name`, which stacks `modules`.
 
         The result is cached: collecting 240 addresses takes 0.2 ms, which every batch would pay otherwise.
         """
         if name not in self.kept:
-            self.kept[name] = WeightAddresses.collect(self.layers, PACKED_MODULES[name])
+            self.kept[name] = WeightAddresses.collect(self.layers, modules)
         return self.kept[name]
 
     @property
@@ -158,6 +158,8 @@ def gather_layers(
 ) -> tuple[torch.Tensor, tuple[Mapping[str, LoraPair], ...]]:
     """Copy all weights into one tensor: layer by layer, in the order of `LORA_MODULES`, A before B.
 
+    Weights of layers of experts follow those of `LORA_MODULES`, in the order in which they were built.
+
     Args:
         pinned: allocate page-locked memory, so that copies to the device run asynchronously.
 
@@ -167,7 +169,7 @@ def gather_layers(
     held = [
         (layer[module], index, module)
         for index, layer in enumerate(layers)
-        for module in LORA_MODULES
+        for module in dict.fromkeys((*LORA_MODULES, *layer))
         if module in layer
     ]
     matrices = [matrix for pair, _, _ in held for matrix in (pair.a, pair.b)]

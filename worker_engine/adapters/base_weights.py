@@ -10,6 +10,7 @@ import torch
 
 from contracts.adapters.tensors import EMBEDDING, HEAD, Shape
 from worker_engine.checkpoint.folder import Checkpoint
+from worker_engine.errors import AdapterRefused
 from worker_engine.models import FAMILIES, load_config
 from worker_engine.models.head import rounded_head
 
@@ -31,7 +32,10 @@ class BaseWeights:
         self._folder, self._dtype = folder, dtype
         self._prefix = FAMILIES[self.config.architecture].prefix
         with self._open() as checkpoint:
-            shapes = {name.removeprefix(self._prefix): shape for name, shape in checkpoint.shapes().items()}
+            shapes = {
+                _named(name.removeprefix(self._prefix), shape): shape
+                for name, shape in checkpoint.shapes().items()
+            }
         self.tied = self.config.tie_word_embeddings or f"{HEAD}.weight" not in shapes
         if self.tied:
             shapes[f"{HEAD}.weight"] = shapes[f"{EMBEDDING}.weight"]
@@ -43,6 +47,13 @@ class BaseWeights:
             name = f"{EMBEDDING}.weight"
         with self._open() as checkpoint:
             return checkpoint.get(f"{self._prefix}{name}", *self.shapes[name])
+
+    def shapes_of_experts(self, path: str) -> tuple[int, int, int]:
+        """Return (experts, out, in) of a projection of all experts (`model.layers.0.mlp.experts.up_proj`)."""
+        experts, hidden = self.config.experts, self.config.hidden_size
+        if experts is None:
+            raise AdapterRefused(f"{path} has no place: this model has no experts")
+        return experts.num_experts, *experts.expert_shapes(hidden)[path.rpartition(".")[2]]
 
     def multiplied(self, name: str) -> torch.Tensor:
         """Return `get(name)` as its layer multiplies it: an int8 head is rounded to 8 bits."""
@@ -56,3 +67,8 @@ class BaseWeights:
         return Checkpoint(
             self._folder, dtype=self._dtype, device=torch.device("cpu"), quantization=self.config.quantization
         )
+
+
+def _named(name: str, shape: Shape) -> str:
+    """Return a tensor's name as adapters are compared with it: stacked experts lack `.weight`."""
+    return f"{name}.weight" if len(shape) == 3 and not name.endswith(".weight") else name

@@ -12,12 +12,13 @@ from typing import Final, overload
 import numpy as np
 import torch
 
-from kernels.lora import LoraWeights, Segments
+from kernels.lora import LoraWeights, Owners, Segments, concatenate
 from kernels.lora.layout import Layout
 from kernels.lora.native_stack import PlacedModule, StackLora
-from worker_engine.adapters.adapter import Adapter
+from worker_engine.adapters.adapter import Adapter, WeightAddresses
 from worker_engine.adapters.extras import Extras
-from worker_engine.checkpoint.model_config import PACKED_MODULES, ModelConfig
+from worker_engine.checkpoint.experts_config import EXPERT_MODULES, expert_key
+from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.layers.stack import StackedLayers
 from worker_engine.layers.tops import Tops
@@ -33,10 +34,16 @@ class HeldLayers(StackedLayers):
         self, adapters: Sequence[Adapter], extras: Extras | None, config: ModelConfig, dtype: torch.dtype
     ) -> None:
         self._adapters, self._extras, self._dtype = tuple(adapters), extras, dtype
-        self._modules = {name: self._placed(name, config) for name in PACKED_MODULES}
+        self._config, self._packed, self._owners = config, config.packed_modules, Owners()
+        self._modules = {name: self._placed(name, config) for name in self._packed}
         self._made: list[LayerLora | None] = [None] * config.num_layers
-        whole = all(adapter.weight_addresses(name).whole for adapter in adapters for name in PACKED_MODULES)
-        stacks = whole and dtype == torch.bfloat16 and (extras is None or extras.only_products)
+        whole = all(self._addresses(adapter, name).whole for adapter in adapters for name in self._packed)
+        stacks = (
+            config.experts is None
+            and whole
+            and dtype == torch.bfloat16
+            and (extras is None or extras.only_products)
+        )
         self._stacked = StackLora(list(self._modules.values())) if stacks else None
 
     @property
@@ -61,10 +68,34 @@ class HeldLayers(StackedLayers):
         return made
 
     def _layer(self, index: int) -> LayerLora:
-        weights = {name: self._weights(name, index) for name in PACKED_MODULES}
+        weights = {name: self._weights(name, index) for name in self._packed}
         if self._extras is not None:
-            return self._extras.layer(index, weights)
-        return {name: None if held is None else LinearLora(held) for name, held in weights.items()}
+            return self._extras.layer(index, weights) | self._experts(index)
+        made = {name: None if held is None else LinearLora(held) for name, held in weights.items()}
+        return made | self._experts(index)
+
+    def _experts(self, layer: int) -> LayerLora:
+        """Return the weights on single experts: adapter by adapter, and expert by expert of each."""
+        experts = self._config.experts
+        if experts is None or layer not in experts.layers:
+            return {}
+        shapes = experts.expert_shapes(self._config.hidden_size)
+        made: LayerLora = {}
+        for name, modules in EXPERT_MODULES.items():
+            pairs = [
+                [
+                    adapter.layers[layer].get(expert_key(expert, module))
+                    for adapter in self._adapters
+                    for expert in range(experts.num_experts)
+                ]
+                for module in modules
+            ]
+            weights = concatenate(pairs, [shapes[module][0] for module in modules], self._owners)
+            made[name] = None if weights is None else LinearLora(weights)
+        return made
+
+    def _addresses(self, adapter: Adapter, name: str) -> WeightAddresses:
+        return adapter.weight_addresses(name, self._packed[name])
 
     def _weights(self, name: str, layer: int) -> LoraWeights | None:
         layout = self._modules[name].layouts[layer]
@@ -72,14 +103,14 @@ class HeldLayers(StackedLayers):
             return None
         pairs = tuple(
             tuple(adapter.layers[layer].get(module) for adapter in self._adapters)
-            for module in PACKED_MODULES[name]
+            for module in self._packed[name]
         )
         return LoraWeights.of_pairs(pairs, layout)
 
     def _placed(self, name: str, config: ModelConfig) -> PlacedModule:
-        held = [adapter.weight_addresses(name) for adapter in self._adapters]
+        held = [self._addresses(adapter, name) for adapter in self._adapters]
         ranks = np.stack([weights.ranks for weights in held], axis=1)
-        shapes = [config.linear_shapes[module] for module in PACKED_MODULES[name]]
+        shapes = [config.module_shapes[module] for module in self._packed[name]]
         widths, inner = [out for out, _ in shapes], shapes[0][1]
         # Layers of the same ranks share a layout, and thereby the plans of a batch.
         layouts: dict[bytes, Layout | None] = {}

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import torch
 
-from contracts.adapters.config import LoraConfig
+from contracts.adapters.config import AdapterConfigError, LoraConfig
 from contracts.adapters.tensors import EMBEDDING, HEAD, Modules, Part, tokens_of
 from kernels.lora import LoraPair
 from worker_engine.adapters.adapter import Adapter, OwnRows
 from worker_engine.adapters.base_weights import BaseWeights
+from worker_engine.adapters.layer_modules import LayerModule, layer_module
+from worker_engine.adapters.stacked_experts import is_exchanged, split_halves, stacked_pair
+from worker_engine.checkpoint.experts_config import expert_key
 from worker_engine.errors import AdapterRefused
 
 _EXPONENTS: Final = {torch.float32: 0x7F80_0000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 """An exponent of all ones means NaN or infinity."""
-_LAYER: Final = re.compile(r"model\.layers\.(\d+)\.\w+\.(\w+)")
 
 
 @dataclass(slots=True)
@@ -70,13 +71,17 @@ class AdapterBuilder:
     def _take(self, path: str, parts: Mapping[Part, torch.Tensor], names: Mapping[Part, str]) -> None:
         if Part.BASE_WEIGHT in parts:
             self._demand_same(path, names[Part.BASE_WEIGHT], parts[Part.BASE_WEIGHT])
+        target = layer_module(path)
+        if target is not None and target.stacked:
+            self._take_experts(path, target, parts[Part.A], parts[Part.B])
+            return
         if Part.A in parts:
             self._take_pair(path, parts[Part.A], parts[Part.B].T, parts)
         if Part.EMBEDDING_A in parts:
             self._take_pair(path, parts[Part.EMBEDDING_A], parts[Part.EMBEDDING_B].T, parts)
         if Part.BIAS in parts:
             bias = parts[Part.BIAS].float() - self.base.get(f"{path}.bias").float()
-            self.biases[path] = bias
+            self.biases[path if target is None else target.path] = bias
         if Part.WEIGHT in parts:
             weight = self._rounded(path, parts[Part.WEIGHT])
             if path in (EMBEDDING, HEAD):
@@ -97,20 +102,54 @@ class AdapterBuilder:
         """Take a LoRA pair: a [rank, in], b [rank, out]."""
         scaling = self.config.scaling_of(path)
         pair = LoraPair(self._rounded(path, a), self._rounded(path, b.float() * scaling))
-        match = _LAYER.fullmatch(path)
-        if match is None:
+        target = layer_module(path)
+        if target is not None:
+            self._demand_fits(path, target, pair)
+            self.layers[target.layer][target.key] = pair
+        elif path in (EMBEDDING, HEAD):
             self.tops[path] = pair
         else:
-            self.layers[int(match[1])][match[2]] = pair
+            raise AdapterRefused(f"LoRA on {path} has no place in the model that this worker serves")
+        named = path if target is None else target.path
         if Part.MAGNITUDE in parts:
             gain = parts[Part.MAGNITUDE].float() / self._merged_norm(path, a.float(), b.float() * scaling)
             if not bool(torch.isfinite(gain).all()):
                 raise AdapterRefused(
                     f"lora_magnitude_vector of {path}: an output of the merged weight is zero"
                 )
-            self.gains[path] = gain
+            self.gains[named] = gain
         if Part.LORA_BIAS in parts:
-            self.biases[path] = parts[Part.LORA_BIAS].float() * scaling
+            self.biases[named] = parts[Part.LORA_BIAS].float() * scaling
+
+    def _demand_fits(self, path: str, target: LayerModule, pair: LoraPair) -> None:
+        """Refuse a single expert's pair for a matrix (in, out), which stacked checkpoints do not rule out."""
+        experts = self.base.config.experts
+        if not target.single or experts is None:
+            return
+        shape = experts.expert_shapes(self.base.config.hidden_size)[target.key.rpartition(".")[2]]
+        if (pair.b.shape[1], pair.a.shape[1]) != shape:
+            raise AdapterConfigError(
+                f"LoRA on {path} is of a matrix ({pair.b.shape[1]}, {pair.a.shape[1]}), expected {shape}"
+            )
+
+    def _take_experts(self, path: str, target: LayerModule, a: torch.Tensor, b: torch.Tensor) -> None:
+        """Take the pair of all experts of a layer, as PEFT's `target_parameters` writes it."""
+        experts, out, inner = self.base.shapes_of_experts(path)
+        exchanged = is_exchanged(a, b, (out, inner), self.config.raw)
+        a, b = stacked_pair(a, b, experts, exchanged=exchanged)
+        halves = split_halves(a, b) if target.key == "gate_up_proj" else None
+        if halves is None:
+            self._take_stack(path, target.layer, target.key, a, b)
+        else:
+            for key, half in zip(("gate_proj", "up_proj"), halves, strict=True):
+                self._take_stack(path, target.layer, key, *half)
+
+    def _take_stack(self, path: str, layer: int, key: str, a: torch.Tensor, b: torch.Tensor) -> None:
+        a = self._rounded(path, a)
+        b = self._rounded(path, b.float() * self.config.scaling_of(path))
+        self.layers[layer] |= {
+            expert_key(expert, key): LoraPair(*pair) for expert, pair in enumerate(zip(a, b, strict=True))
+        }
 
     def _merged_norm(self, path: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """Return ||W + s B A|| of every output: [out], in float32 (Liu et al., 2024, arXiv:2402.09353)."""

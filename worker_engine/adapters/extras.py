@@ -11,7 +11,7 @@ import torch
 from contracts.adapters.tensors import EMBEDDING, HEAD
 from kernels.lora import LoraWeights, Owners, Segments, concatenate
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.checkpoint.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
+from worker_engine.checkpoint.model_config import PATHS, ModelConfig
 from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.layers.tops import RowsOfTokens, Tops, own_norms, rows_of
 
@@ -82,9 +82,9 @@ class Extras:
         return None if weights is None else LinearLora(weights, self._gain([path], [width]))
 
     def _linear(self, layer: int, name: str, weights: LoraWeights | None) -> LinearLora | None:
-        modules = PACKED_MODULES[name]
-        paths = [f"model.layers.{layer}.{MODULE_PATHS[module]}" for module in modules]
-        widths = [self.config.linear_shapes[module][0] for module in modules]
+        modules = self.config.packed_modules[name]
+        paths = [f"model.layers.{layer}.{PATHS[module]}" for module in modules]
+        widths = [self.config.module_shapes[module][0] for module in modules]
         gain = self._gain(paths, widths)
         bias = self._stack([a.biases if a else {} for a in self.adapters], paths, widths, 0.0)
         return None if weights is None and bias is None else LinearLora(weights, gain, bias)

@@ -21,6 +21,7 @@ from contracts.adapters.bundled_worker import refuse_config, refuse_unserved
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
+from contracts.capabilities.worker import TRAITS, WORKER
 from worker_engine.adapters.adapter import Adapter, mix_adapters, pack_adapter
 from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.build import AdapterBuilder
@@ -179,10 +180,11 @@ class AdapterLoader:
     def _sort(self, config: bytes, shapes: tuple[tuple[str, Shape], ...]) -> tuple[LoraConfig, Modules]:
         """Raises AdapterConfigError."""
         parsed = LoraConfig.from_bytes(config)
-        refuse_config(parsed)
+        traits = WORKER.adapter_traits(self._base.config.architecture) or TRAITS
+        refuse_config(parsed, traits)
         parsed = parsed.for_tensors((name for name, _ in shapes), self._base.shapes)
         modules = sort_tensors(parsed, dict(shapes), self._base.shapes)
-        refuse_unserved(parsed, modules, self._base.shapes)
+        refuse_unserved(parsed, modules, self._base.shapes, traits)
         return parsed, modules
 
     def _build(self, ref: AdapterRef, config: bytes, tensors: Mapping[str, torch.Tensor]) -> Adapter:

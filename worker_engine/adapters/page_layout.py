@@ -61,7 +61,13 @@ class PageLayout:
 
     @classmethod
     def for_adapter(cls, adapter: Adapter, config: ModelConfig, page_elements: int) -> PageLayout:
-        """Return the adapter's layout. Raises AdapterRefused when a single row is longer than a page."""
+        """Return the adapter's layout.
+
+        Raises AdapterRefused when a single row is longer than a page, and for weights of layers of experts,
+        which have no place in pages.
+        """
+        if any(not layer.keys() <= set(LORA_MODULES) for layer in adapter.layers):
+            raise AdapterRefused("LoRA on layers of experts is served on the CPU only")
         shapes = tuple(config.linear_shapes[module] for module in LORA_MODULES)
         return _layout(ranks_of(adapter), shapes, page_elements)
 

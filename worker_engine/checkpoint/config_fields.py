@@ -79,6 +79,13 @@ class Fields:
             raise self.error(name, f"must be a list of texts, got {value!r}")
         return tuple(value)
 
+    def wholes(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers of at least 0; empty when absent."""
+        value = self._values.get(name) or []
+        if not isinstance(value, list) or not all(type(item) is int and item >= 0 for item in value):
+            raise self.error(name, f"must be a list of whole numbers, got {value!r}")
+        return tuple(value)
+
     def token_ids(self, name: str) -> tuple[int, ...]:
         """A token or a list of them; empty when absent."""
         value = self._values.get(name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from worker_engine.checkpoint.config_fields import Fields
+from worker_engine.checkpoint.experts_config import ROUTED_MODULES, ROUTED_PATHS, ExpertsConfig
 from worker_engine.checkpoint.quantization_config import Quantization
 from worker_engine.checkpoint.rope_config import Rope
 
@@ -23,6 +24,8 @@ MODULE_PATHS: Final[Mapping[str, str]] = {
 }
 """Linear modules of a decoder layer that an adapter may change, and their paths within the layer."""
 LORA_MODULES: Final = tuple(MODULE_PATHS)
+PATHS: Final[Mapping[str, str]] = {**MODULE_PATHS, **ROUTED_PATHS}
+"""Paths within a decoder layer of all linear modules but those of single experts."""
 PACKED_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "qkv": ("q_proj", "k_proj", "v_proj"),
     "o": ("o_proj",),
@@ -60,6 +63,7 @@ class ModelConfig:
         logit_softcap: logits become c tanh(logits / c); 0 for none.
         dtype: of the checkpoint's weights.
         quantization: of the quantized weights; None if there are none.
+        experts: of the layers with a mixture of experts; None if all layers are dense.
     """
 
     architecture: str
@@ -80,6 +84,7 @@ class ModelConfig:
     dtype: str
     eos_token_ids: tuple[int, ...]
     quantization: Quantization | None = None
+    experts: ExpertsConfig | None = None
 
     @classmethod
     def read(
@@ -93,6 +98,7 @@ class ModelConfig:
         logit_softcap: float = 0.0,
         tie_word_embeddings: bool = False,
         defaults: Mapping[str, int] | None = None,
+        experts: ExpertsConfig | None = None,
     ) -> Self:
         """Build the configuration from the shared fields and the family's own.
 
@@ -134,11 +140,12 @@ class ModelConfig:
             tie_word_embeddings=fields.flag("tie_word_embeddings", tie_word_embeddings),
             dtype=fields.text("dtype", fields.text("torch_dtype", "float32")),
             eos_token_ids=fields.token_ids("eos_token_id"),
+            experts=experts,
         )
 
     @property
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
-        """(out, in) of every linear module of a decoder layer; equal for all layers."""
+        """(out, in) of every linear module of a dense decoder layer; equal for all layers."""
         hidden, inner = self.hidden_size, self.intermediate_size
         query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         return {
@@ -150,6 +157,19 @@ class ModelConfig:
             "up_proj": (inner, hidden),
             "down_proj": (hidden, inner),
         }
+
+    @property
+    def packed_modules(self) -> Mapping[str, tuple[str, ...]]:
+        """`PACKED_MODULES`, and those of layers of experts; a single expert's are `EXPERT_MODULES`."""
+        shapes = self.module_shapes
+        routed = {name: parts for name, parts in ROUTED_MODULES.items() if parts[0] in shapes}
+        return {**PACKED_MODULES, **routed}
+
+    @property
+    def module_shapes(self) -> dict[str, tuple[int, int]]:
+        """(out, in) of every linear module of `packed_modules`."""
+        routed = {} if self.experts is None else self.experts.routed_shapes(self.hidden_size)
+        return self.linear_shapes | routed
 
     @property
     def embedding_shape(self) -> tuple[int, int]:

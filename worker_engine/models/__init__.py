@@ -20,13 +20,17 @@ from worker_engine.models.decoder import Decoder
 from worker_engine.models.gemma3 import Gemma3, Gemma3Multimodal
 from worker_engine.models.llama import Llama
 from worker_engine.models.mistral import Mistral
+from worker_engine.models.mixtral import Mixtral
 from worker_engine.models.qwen2 import Qwen2
+from worker_engine.models.qwen2_moe import Qwen2Moe
 from worker_engine.models.qwen3 import Qwen3
+from worker_engine.models.qwen3_moe import Qwen3Moe
 
 __all__ = ["FAMILIES", "load_config", "load_model", "pack_weights"]
 
 FAMILIES: Final[dict[str, type[Decoder]]] = {
-    family.ARCHITECTURE: family for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3, Gemma3Multimodal)
+    family.ARCHITECTURE: family
+    for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3, Gemma3Multimodal, Mixtral, Qwen2Moe, Qwen3Moe)
 }
 
 

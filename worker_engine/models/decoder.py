@@ -13,7 +13,7 @@ from kernels.activation import Kind, gated
 from kernels.lora import Segments
 from worker_engine.checkpoint.config_fields import Fields
 from worker_engine.checkpoint.folder import Checkpoint
-from worker_engine.checkpoint.model_config import MODULE_PATHS, PACKED_MODULES, ModelConfig
+from worker_engine.checkpoint.model_config import PATHS, ModelConfig
 from worker_engine.layers.attention import Attention, AttentionPlan, KVCache
 from worker_engine.layers.linear import LayerLora, LoraLinear, PackedLinear
 from worker_engine.layers.norm import HeadNorm, OwnNorms, RMSNorm
@@ -65,10 +65,17 @@ class LayerWeights:
     root: str = ""
     kind: type[LoraLinear] = LoraLinear
 
-    def linear(self, name: str) -> LoraLinear:
-        """Load the packed layer `name` of `PACKED_MODULES`."""
-        shapes, get = self.config.linear_shapes, self.checkpoint.get
-        parts = [(f"{self.prefix}{MODULE_PATHS[module]}", shapes[module]) for module in PACKED_MODULES[name]]
+    def linear(self, name: str, *, holder: str = "mlp") -> LoraLinear:
+        """Load the packed layer `name` of the configuration's `packed_modules`.
+
+        Args:
+            holder: the checkpoint's name of the layer's feed-forward.
+        """
+        shapes, get = self.config.module_shapes, self.checkpoint.get
+        parts = [
+            (f"{self.prefix}{PATHS[module].replace('mlp', holder)}", shapes[module])
+            for module in self.config.packed_modules[name]
+        ]
         bias = None
         if name in self.config.biased:
             bias = torch.cat([get(f"{path}.bias", shape[0]) for path, shape in parts])
@@ -103,8 +110,8 @@ class DecoderLayer:
         self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
         self._head_dim = config.head_dim
         self._qkv, self._o = weights.linear("qkv"), weights.linear("o")
-        self._gate_up, self._down = weights.linear("gate_up"), weights.linear("down")
         self._attention = Attention(config.attention_scale, config.attention[index].window)
+        self._load_feed_forward(weights)
         self._load_norms(weights)
 
     @property
@@ -124,6 +131,9 @@ class DecoderLayer:
             rope,
         )
 
+    def _load_feed_forward(self, weights: LayerWeights) -> None:
+        self._gate_up, self._down = weights.linear("gate_up"), weights.linear("down")
+
     def _load_norms(self, weights: LayerWeights) -> None:
         self._head_norm: HeadNorm | None = None
         self._input_norm = weights.norm("input_layernorm")
@@ -134,8 +144,14 @@ class DecoderLayer:
         lora: LayerLora = batch.lora[self._index] if batch.lora else {}
         mixed = self._attend(self._input_norm(x, batch.norms), lora, batch, cache, angles)
         x = self._o.forward(mixed, lora.get("o"), batch.segments, residual=x)
-        inner = self._gate(self._mlp_norm(x, batch.norms), lora, batch)
-        return self._down.forward(inner, lora.get("down"), batch.segments, residual=x)
+        return self._feed_forward(self._mlp_norm(x, batch.norms), x, lora, batch)
+
+    def _feed_forward(
+        self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, batch: Batch
+    ) -> torch.Tensor:
+        """Map the normed x [rows, hidden] to [rows, hidden], the residual added."""
+        inner = self._gate(x, lora, batch)
+        return self._down.forward(inner, lora.get("down"), batch.segments, residual=residual)
 
     def _attend(
         self, x: torch.Tensor, lora: LayerLora, batch: Batch, cache: KVCache, angles: Angles

@@ -39,7 +39,7 @@ def test_unknown_traits_are_not_guessed() -> None:
         (QWEN3, ""),
         (BaseNeeds("Qwen3ForCausalLM", "awq"), ""),
         (BaseNeeds("Qwen3ForCausalLM", "gptq"), "the bundled worker does not serve gptq weights"),
-        (BaseNeeds("Qwen3MoeForCausalLM"), "the bundled worker does not serve Qwen3MoeForCausalLM"),
+        (BaseNeeds("DeepseekV3ForCausalLM"), "the bundled worker does not serve DeepseekV3ForCausalLM"),
     ],
 )
 def test_the_worker_says_why_it_does_not_serve_a_base(base: BaseNeeds, reason: str) -> None:
@@ -51,6 +51,7 @@ def test_the_worker_says_why_it_does_not_serve_an_adapter() -> None:
     assert WORKER.adapter_problem(QWEN3, needs(Trait.DORA, Trait.HEAD, rank=512)) == ""
     problem = WORKER.adapter_problem(QWEN3, needs(Trait.ROUTER, Trait.DORA))
     assert problem == "the bundled worker does not serve LoRA on the experts' router"
+    assert WORKER.adapter_problem(BaseNeeds("MixtralForCausalLM"), needs(Trait.ROUTER, Trait.DORA)) == ""
 
 
 def test_a_copys_own_limit_of_ranks_counts_beside_the_engines() -> None:
@@ -82,6 +83,8 @@ def test_offers_name_each_engine_and_vllm_by_its_versions() -> None:
     assert base_offers(QWEN3) == ["the bundled worker", "vLLM from 0.8.5 on"]
     assert base_offers(BaseNeeds("Unheard")) == []
     assert adapter_offers(QWEN3, needs(Trait.DORA)) == ["the bundled worker"]
-    assert adapter_offers(BaseNeeds("Qwen3MoeForCausalLM"), needs(Trait.EXPERTS)) == ["vLLM from 0.11.2 on"]
-    assert adapter_offers(BaseNeeds("Qwen3MoeForCausalLM"), needs(Trait.DORA)) == []
+    sparse, other = BaseNeeds("Qwen3MoeForCausalLM"), BaseNeeds("Qwen3VLMoeForConditionalGeneration")
+    assert adapter_offers(sparse, needs(Trait.EXPERTS)) == ["the bundled worker", "vLLM from 0.11.2 on"]
+    assert adapter_offers(sparse, needs(Trait.DORA)) == ["the bundled worker"]
+    assert adapter_offers(other, needs(Trait.DORA)) == []
     assert base_offers(BaseNeeds("LlamaForCausalLM", "bitsandbytes")) == ["vLLM 0.8.5 to 0.27.1"]

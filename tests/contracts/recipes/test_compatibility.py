@@ -30,6 +30,9 @@ def stack(recipe: dict[str, Any], model: ModelFacts = LLAMA, **options: Any) -> 
 
 REFUSED: dict[str, Stack] = {
     "architecture_not_served": stack({}, replace(LLAMA, architecture="MambaForCausalLM")),
+    "experts_keep_their_weights": stack(
+        {"quantization": "int8"}, replace(LLAMA, architecture="MixtralForCausalLM")
+    ),
     "quantized_already": stack({"quantization": "int8"}, replace(LLAMA, quantized="awq")),
     "fp8_hardware": stack({"quantization": "fp8", "target": ON_A100}),
     "int8_head": stack({"quantization": "int8", "head": "int8", "target": {"hardware": "sm90"}}),

@@ -57,15 +57,14 @@ def pair(path: str, out: int, inner: int) -> dict[str, Any]:
     return {f"{path}.lora_A.weight": bf16(2, inner), f"{path}.lora_B.weight": bf16(out, 2)}
 
 
-def test_lora_on_experts_is_for_vllm(tenant: Tenant, base: BaseModel) -> None:
+def test_lora_on_experts_is_for_the_worker_and_vllm(tenant: Tenant, base: BaseModel) -> None:
     version = register(tenant, base, pair(EXPERT, 6, 4), target_modules=["up_proj"])
     assert (version.status, version.reason, version.traits) == ("ready", "", ["experts"])
     route = route_adapter(tenant=tenant.pk, name="expert")
     assert route is not None
     assert route.versions[1].traits == ("experts",)
     worker, vllm = serving_options(base_model=base, ref=version.ref())
-    assert (worker.name, worker.serves) == ("the bundled worker", "no")
-    assert "does not serve Qwen3MoeForCausalLM" in worker.reason
+    assert (worker.name, worker.serves, worker.reason) == ("the bundled worker", "yes", "")
     assert vllm.name.startswith("vLLM ")
     assert (vllm.serves, vllm.reason) == ("yes", "")
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from contracts.capabilities.traits import Trait
-from contracts.capabilities.worker import TRAITS, WORKER
+from contracts.capabilities.worker import SPARSE, SPARSE_TRAITS, TRAITS, WORKER
 from tests.worker_engine.tiny_adapter import PREFIX, adapter_ref, make_adapter
 from tests.worker_engine.tiny_model import family_config, random_weights, save_tensors
 from worker_engine.adapters.loader import AdapterLoader
@@ -43,7 +43,7 @@ def on_layer(path: str) -> Case:
 
 
 CASES: Final[Mapping[Trait, Case]] = {
-    # No family of the worker has experts, and the loader goes by a layer's last name: the base has none here.
+    # The loader goes by a layer's last name: the base has no such expert here.
     Trait.EXPERTS: replace(on_layer(f"{LAYER}mlp.experts.0.up_proj"), layer=""),
     Trait.STACKED_EXPERTS: Case({"target_parameters": ["mlp.experts.gate_up_proj"]}),
     Trait.SHARED_EXPERTS: on_layer(f"{LAYER}mlp.shared_expert.up_proj2"),
@@ -147,5 +147,6 @@ def test_the_worker_serves_the_traits_that_it_states(base: Path, tmp_path: Path,
 
 
 def test_the_worker_serves_the_architectures_and_quantizations_that_it_states() -> None:
-    assert WORKER.architectures == dict.fromkeys(FAMILIES, TRAITS)
+    expected = {name: SPARSE_TRAITS if name in SPARSE else TRAITS for name in FAMILIES}
+    assert WORKER.architectures == expected
     assert WORKER.quantizations == frozenset(quantization_config._IGNORED)

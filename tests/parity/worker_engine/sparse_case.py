@@ -1,0 +1,109 @@
+"""Tiny random checkpoints with experts, as transformers writes them, and their references."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.parity import references
+from tests.worker_engine.forward_pass import SIZES, WINDOW
+from tests.worker_engine.tiny_model import write_tokenizer
+
+Made = Callable[[str], tuple[Path, Any]]
+EXPERTS: Final = {"num_experts_per_tok": 2, "moe_intermediate_size": 36}
+CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "mixtral": (
+        "Mixtral",
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "intermediate_size": 36, "sliding_window": WINDOW},
+    ),
+    "qwen2-moe": (
+        "Qwen2Moe",
+        {
+            **EXPERTS,
+            "num_experts": 7,
+            "shared_expert_intermediate_size": 52,
+            "mlp_only_layers": [1],
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+            "max_window_layers": 3,
+        },
+    ),
+    "qwen3-moe": (
+        "Qwen3Moe",
+        {**EXPERTS, "num_experts": 8, "norm_topk_prob": True, "head_dim": 32, "decoder_sparse_step": 2},
+    ),
+    "qwen3-moe-unnormalized": (
+        "Qwen3Moe",
+        {
+            **EXPERTS,
+            "num_experts": 5,
+            "head_dim": 12,
+            "num_experts_per_tok": 3,
+            "attention_bias": True,
+            # Square matrices: neither the experts' down_proj nor its adapters tell in from out.
+            "moe_intermediate_size": 60,
+        },
+    ),
+}
+STACKED: Final = "-stacked"
+"""Suffix of a case whose checkpoint has one tensor for all experts of a layer."""
+
+
+def make_families(factory: pytest.TempPathFactory) -> Made:
+    """Return what writes a case's checkpoint once, and gives its folder and transformers' model."""
+
+    @cache
+    def make(name: str) -> tuple[Path, Any]:
+        if name.endswith(STACKED):
+            folder, model = make(name.removesuffix(STACKED))
+            return stacked(folder, factory.mktemp(name)), model
+        family, changes = CASES[name]
+        torch.manual_seed(5)
+        config = getattr(references, f"{family}Config")(**(SIZES | {"num_hidden_layers": 3} | changes))
+        config._attn_implementation, config._experts_implementation = "eager", "eager"
+        model = getattr(references, f"{family}ForCausalLM")(config).eval()
+        for key, value in model.named_parameters():
+            if value.dim() == 1:
+                value.data.normal_(1.0 if key.endswith("norm.weight") else 0.0, 0.4)
+            else:
+                value.data.normal_(0.0, 0.2)
+        folder = factory.mktemp(name)
+        model.save_pretrained(folder)
+        write_tokenizer(folder)
+        return folder, model
+
+    return make
+
+
+def stacked(source: Path, folder: Path) -> Path:
+    """Write the checkpoint with each layer's experts as transformers 5 holds them."""
+    for file in source.iterdir():
+        if file.suffix != ".safetensors":
+            (folder / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(source / "model.safetensors")
+    single = {name: value for name, value in tensors.items() if ".experts." in name}
+    held = {
+        name.replace("block_sparse_moe", "mlp"): value
+        for name, value in tensors.items()
+        if name not in single
+    }
+    for holder in dict.fromkeys(name.partition(".experts.")[0] for name in single):
+        prefix = f"{holder}.experts."
+        mixtral = holder.endswith("block_sparse_moe")
+        gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+        count = sum(name.startswith(prefix) for name in single) // 3
+
+        def every(part: str, prefix: str = prefix, count: int = count) -> torch.Tensor:
+            return torch.stack([single[f"{prefix}{expert}.{part}.weight"] for expert in range(count)])
+
+        target = f"{holder.replace('block_sparse_moe', 'mlp')}.experts"
+        held[f"{target}.gate_up_proj"] = torch.cat((every(gate), every(up)), dim=1)
+        held[f"{target}.down_proj"] = every(down)
+    save_file(held, folder / "model.safetensors", {"format": "pt"})
+    return folder

@@ -1,0 +1,51 @@
+"""Families with experts: fp32 logits and greedy tokens equal transformers', in both forms of checkpoints."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.parity.worker_engine.sparse_case import CASES, STACKED, Made, make_families
+from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.forward_pass import LENGTHS, draw, load, logits
+
+
+@pytest.fixture(scope="session")
+def families(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make_families(tmp_path_factory)
+
+
+@pytest.mark.parametrize("name", [*CASES, *(f"{name}{STACKED}" for name in CASES)])
+def test_logits(name: str, families: Made) -> None:
+    """At every position, prefilled at once, in chunks that straddle pages and windows, and token by token."""
+    folder, reference = families(name)
+    prompts = draw(LENGTHS)
+    with torch.inference_mode():
+        expected = [reference(torch.tensor([prompt])).logits[0] for prompt in prompts]
+    largest = max(float(wanted.abs().max()) for wanted in expected)
+    for step in (128, 13, 1):
+        for found, wanted in zip(logits(*load(folder), prompts, step), expected, strict=True):
+            assert (found - wanted).abs().max() <= 1e-4 * largest, f"{step} tokens at a time"
+    assert max(wanted.std() for wanted in expected) > 0.5, "flat logits prove nothing"
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.costly("runs each family in transformers and in the engine")
+def test_greedy(name: str, families: Made, make_engine: EngineFactory) -> None:
+    """64 tokens of several sequences in one batch, their prompts prefilled in chunks and not."""
+    folder, reference = families(name)
+    reference.generation_config.eos_token_id = None
+    prompts = draw((40, 3, 17))
+    expected = []
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
+        made = reference.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, do_sample=False
+        )
+        expected.append(made[0, len(prompt) :].tolist())
+    for chunk in (0, 9):
+        engine = make_engine(folder, max_num_seqs=4, max_num_batched_tokens=chunk)
+        for index, prompt in enumerate(prompts):
+            engine.add_request(request(str(index), prompt, 64), None)
+        found = drain(engine)
+        assert [tokens(found[str(index)]) for index in range(len(prompts))] == expected

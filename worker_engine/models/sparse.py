@@ -1,0 +1,89 @@
+"""Decoder layers with a mixture of experts in place of the dense feed-forward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from worker_engine.checkpoint.experts_config import ExpertsConfig
+from worker_engine.layers.linear import LayerLora, LoraLinear
+from worker_engine.layers.linear_weight import LinearWeight, pack, packed_weight
+from worker_engine.layers.sparse_mlp import SharedExpert, SparseMlp
+from worker_engine.models.decoder import Batch, DecoderLayer, LayerWeights
+from worker_engine.models.linear_loader import load_weight, store
+
+_MIXTRAL: tuple[str, tuple[str, str, str]] = ("block_sparse_moe", ("w1", "w3", "w2"))
+_COMMON: tuple[str, tuple[str, str, str]] = ("mlp", ("gate_proj", "up_proj", "down_proj"))
+
+
+class SparseLayer(DecoderLayer):
+    """A layer that has experts where the configuration says so, and is dense elsewhere."""
+
+    stacks = False
+
+    def _load_feed_forward(self, weights: LayerWeights) -> None:
+        experts = weights.config.experts
+        self._sparse: SparseMlp | None = None
+        if experts is not None and self._index in experts.layers:
+            self._sparse = load_sparse_mlp(weights, experts)
+        else:
+            super()._load_feed_forward(weights)
+
+    @property
+    def linears(self) -> dict[str, LoraLinear]:
+        return super().linears if self._sparse is None else {"qkv": self._qkv, "o": self._o}
+
+    def _feed_forward(
+        self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, batch: Batch
+    ) -> torch.Tensor:
+        if self._sparse is None:
+            return super()._feed_forward(x, residual, lora, batch)
+        return self._sparse(x, residual, lora, batch.segments)
+
+
+def load_sparse_mlp(weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:
+    """Load a layer's experts, one matrix each or one tensor for all. Raises CheckpointError."""
+    mixtral = f"{weights.prefix}block_sparse_moe.gate.weight" in weights.checkpoint
+    holder, names = _MIXTRAL if mixtral else _COMMON
+    prefix = f"{weights.prefix}{holder}.experts."
+    hidden, inner = weights.config.hidden_size, experts.intermediate_size
+    if f"{prefix}gate_up_proj" in weights.checkpoint:
+        gate_up = _stack(weights, f"{prefix}gate_up_proj", experts.num_experts, 2 * inner, hidden)
+        down = _stack(weights, f"{prefix}down_proj", experts.num_experts, hidden, inner)
+    else:
+        wide = [(names[0], (inner, hidden)), (names[1], (inner, hidden))]
+        gate_up = _singles(weights, prefix, "gate_up", experts.num_experts, wide)
+        down = _singles(weights, prefix, "down", experts.num_experts, [(names[2], (hidden, inner))])
+    shared = None
+    if experts.shared_size:
+        shared = SharedExpert(
+            weights.linear("shared_gate_up"), weights.linear("shared_down"), weights.linear("shared_scale")
+        )
+    router = weights.linear("router", holder=holder)
+    return SparseMlp(router, gate_up, down, experts.top_k, inner, experts.normalizes, shared)
+
+
+def _singles(
+    weights: LayerWeights, prefix: str, name: str, count: int, modules: Sequence[tuple[str, tuple[int, int]]]
+) -> list[LinearWeight]:
+    return [
+        load_weight(
+            weights.checkpoint,
+            f"{prefix}{expert}.{name}",
+            [(f"{prefix}{expert}.{module}.weight", shape) for module, shape in modules],
+        )
+        for expert in range(count)
+    ]
+
+
+def _stack(weights: LayerWeights, name: str, count: int, out: int, inner: int) -> list[LinearWeight]:
+    """Load [experts, out, in], or its experts as they were packed earlier."""
+    checkpoint = weights.checkpoint
+    mapped = [checkpoint.packed.take(f"{name}.{expert}", 16, out, inner) for expert in range(count)]
+    found = [packed_weight(matrix) for matrix in mapped if matrix is not None]
+    if len(found) == count:
+        checkpoint.pass_over(name, count, out, inner)
+        return found
+    dense = checkpoint.get(name, count, out, inner)
+    return [store(checkpoint, f"{name}.{expert}", pack(weight)) for expert, weight in enumerate(dense)]
