@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["test_*.py"]
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from tests.kernels.interpreted.quick_interpreter import install
+
+    install()
+    collect_ignore_glob = []
+else:
+    collect_ignore_glob = ["test_*.py"]
 
 HERE = Path(__file__).parent
 Pair = tuple[tuple[str, str], tuple[str, str]]
