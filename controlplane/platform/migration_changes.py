@@ -26,7 +26,7 @@ class SchemaAutodetector(MigrationAutodetector):
             for model in state.models.values():
                 for field in model.fields.values():
                     # Both the comparison and the writer of migrations ask the field itself.
-                    field.deconstruct = partial(_column_options, field.deconstruct)  # type: ignore[method-assign]
+                    field.deconstruct = partial(_column_options, field.deconstruct)
         super().__init__(from_state, to_state, questioner)
 
 
