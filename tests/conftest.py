@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -24,7 +24,6 @@ import pytest
 import redis
 from django.db import connection, transaction
 from django.test import TransactionTestCase
-from playwright.sync_api import Browser, sync_playwright
 from pytest_django.plugin import DjangoDbBlocker
 
 from controlplane.billing.ledger import append_only as books
@@ -34,6 +33,9 @@ from tests.database_templates import postgresql_copy, sqlite_copy
 from tests.databases import SERVER
 from tests.worker_engine.tiny_adapter import write_adapters
 from tests.worker_engine.tiny_model import write_model
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).resolve().parent.parent
 _PORTS = random.SystemRandom()
@@ -50,8 +52,13 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("graftwork")
 
 
+# Collection makes hundreds of thousands of objects that stay: each walk over them finds nothing to free.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what was imported; walking it costs a tenth of the tests' CPU time."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -275,6 +282,9 @@ class BrowserHolder:
                 )
             os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
             self._open.callback(os.environ.pop, "DJANGO_ALLOW_ASYNC_UNSAFE", None)
+            # Half a second that tests without a browser save.
+            from playwright.sync_api import sync_playwright
+
             playwright = self._open.enter_context(sync_playwright())
             self._browser = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
             self._open.callback(self._browser.close)

@@ -23,6 +23,8 @@ _STATEMENTS: Final = (
     # Rollups are updated in place as long as there is room on the page.
     "ALTER TABLE metering_usagerollup SET (fillfactor = 70)",
     "ALTER TABLE metering_usagehour SET (fillfactor = 70)",
+    "ALTER TABLE metering_adapterhour SET (fillfactor = 70)",
+    "ALTER TABLE metering_latencyhour SET (fillfactor = 70)",
 )
 
 
@@ -32,10 +34,3 @@ def partition_events(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -
         with schema_editor.connection.cursor() as cursor:
             for statement in _STATEMENTS:
                 cursor.execute(statement)
-
-
-def leave_room(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Leave room on the pages of the sums by adapter, which are updated in place; do nothing on SQLite."""
-    if schema_editor.connection.vendor == "postgresql":
-        for table in ("metering_adapterhour", "metering_latencyhour"):
-            schema_editor.execute(f"ALTER TABLE {table} SET (fillfactor = 70)")

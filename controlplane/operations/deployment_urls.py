@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 
 from controlplane.canaries import sides_api as sides
 from controlplane.deployments import api as deployments
@@ -16,89 +16,36 @@ from controlplane.deployments.rollouts import api as rollouts
 from controlplane.deployments.targets import api as targets
 from controlplane.fleet import adapters_seen_api as adapters_seen
 from controlplane.fleet import consolidation_api as consolidation
+from controlplane.platform.http.routes import route
+
+_ROLLOUT: Final = "deployments/<str:deployment>/rollouts/<int:deployment_rollout>"
+_RULES: Final = "deployments/<str:deployment>/adapter-rules"
+_DEPLOYMENT: Final = "deployments/<str:deployment>"
 
 DEPLOYMENT_ROUTES: Final[list[URLPattern]] = [
-    path("copies", copies.CopiesApi.as_view(), name="copies"),
-    path("copies/<str:copy_id>", copies.CopyApi.as_view(), name="copy"),
-    path("targets", targets.TargetsApi.as_view(), name="targets"),
-    path("targets/<str:target>", targets.TargetApi.as_view(), name="target"),
-    path("deployments", deployments.DeploymentsApi.as_view(), name="deployments"),
-    path("deployments/<str:deployment>", deployments.DeploymentApi.as_view(), name="deployment"),
-    path(
-        "deployments/<str:deployment>/retry",
-        deployments.DeploymentRetryApi.as_view(),
-        name="deployment-retry",
-    ),
-    path(
-        "deployments/<str:deployment>/state",
-        deployments.DeploymentStateApi.as_view(),
-        name="deployment-state",
-    ),
-    path("deployments/<str:deployment>/scaling", scaling.ScalingApi.as_view(), name="deployment-scaling"),
-    path("deployments/<str:deployment>/scale-ups", phases.ScaleUpsApi.as_view(), name="deployment-scale-ups"),
-    path(
-        "deployments/<str:deployment>/prediction",
-        phases.PredictionApi.as_view(),
-        name="deployment-prediction",
-    ),
-    path(
-        "deployments/<str:deployment>/consolidation",
-        consolidation.ConsolidationApi.as_view(),
-        name="deployment-consolidation",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts",
-        rollouts.DeploymentRolloutsApi.as_view(),
-        name="deployment-rollouts",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>",
-        rollouts.DeploymentRolloutApi.as_view(),
-        name="deployment-rollout",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/usage",
-        sides.DeploymentRolloutUsageApi.as_view(),
-        name="deployment-rollout-usage",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/pause",
-        rollouts.DeploymentRolloutPauseApi.as_view(),
-        name="deployment-rollout-pause",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/resume",
-        rollouts.DeploymentRolloutResumeApi.as_view(),
-        name="deployment-rollout-resume",
-    ),
-    path(
-        "deployments/<str:deployment>/rollouts/<int:deployment_rollout>/abort",
-        rollouts.DeploymentRolloutAbortApi.as_view(),
-        name="deployment-rollout-abort",
-    ),
-    path(
-        "deployments/<str:deployment>/adapters",
-        adapters_seen.AdaptersSeenApi.as_view(),
-        name="deployment-adapters",
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules", placing.AdapterRulesApi.as_view(), name="adapter-rules"
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules/<str:engine_name>",
-        placing.AdapterRuleApi.as_view(),
-        name="adapter-rule",
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules/<str:engine_name>/evict",
-        placing.AdapterEvictApi.as_view(),
-        name="adapter-rule-evict",
-    ),
-    path(
-        "deployments/<str:deployment>/adapter-rules/<str:engine_name>/move",
-        placing.AdapterMoveApi.as_view(),
-        name="adapter-rule-move",
-    ),
-    path("deployments/<str:deployment>/placements", deployments.PlacementsApi.as_view(), name="placements"),
-    path("deployments/<str:deployment>/steps", deployments.StepsApi.as_view(), name="deployment-steps"),
+    route("copies", copies.CopiesApi, "copies"),
+    route("copies/<str:copy_id>", copies.CopyApi, "copy"),
+    route("targets", targets.TargetsApi, "targets"),
+    route("targets/<str:target>", targets.TargetApi, "target"),
+    route("deployments", deployments.DeploymentsApi, "deployments"),
+    route(_DEPLOYMENT, deployments.DeploymentApi, "deployment"),
+    route(f"{_DEPLOYMENT}/retry", deployments.DeploymentRetryApi, "deployment-retry"),
+    route(f"{_DEPLOYMENT}/state", deployments.DeploymentStateApi, "deployment-state"),
+    route(f"{_DEPLOYMENT}/scaling", scaling.ScalingApi, "deployment-scaling"),
+    route(f"{_DEPLOYMENT}/scale-ups", phases.ScaleUpsApi, "deployment-scale-ups"),
+    route(f"{_DEPLOYMENT}/prediction", phases.PredictionApi, "deployment-prediction"),
+    route(f"{_DEPLOYMENT}/consolidation", consolidation.ConsolidationApi, "deployment-consolidation"),
+    route(f"{_DEPLOYMENT}/rollouts", rollouts.DeploymentRolloutsApi, "deployment-rollouts"),
+    route(_ROLLOUT, rollouts.DeploymentRolloutApi, "deployment-rollout"),
+    route(f"{_ROLLOUT}/usage", sides.DeploymentRolloutUsageApi, "deployment-rollout-usage"),
+    route(f"{_ROLLOUT}/pause", rollouts.DeploymentRolloutPauseApi, "deployment-rollout-pause"),
+    route(f"{_ROLLOUT}/resume", rollouts.DeploymentRolloutResumeApi, "deployment-rollout-resume"),
+    route(f"{_ROLLOUT}/abort", rollouts.DeploymentRolloutAbortApi, "deployment-rollout-abort"),
+    route(f"{_DEPLOYMENT}/adapters", adapters_seen.AdaptersSeenApi, "deployment-adapters"),
+    route(_RULES, placing.AdapterRulesApi, "adapter-rules"),
+    route(f"{_RULES}/<str:engine_name>", placing.AdapterRuleApi, "adapter-rule"),
+    route(f"{_RULES}/<str:engine_name>/evict", placing.AdapterEvictApi, "adapter-rule-evict"),
+    route(f"{_RULES}/<str:engine_name>/move", placing.AdapterMoveApi, "adapter-rule-move"),
+    route(f"{_DEPLOYMENT}/placements", deployments.PlacementsApi, "placements"),
+    route(f"{_DEPLOYMENT}/steps", deployments.StepsApi, "deployment-steps"),
 ]

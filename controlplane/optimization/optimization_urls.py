@@ -4,66 +4,47 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 
 from controlplane.optimization import api as optimization
 from controlplane.optimization import assessments_api as asked
 from controlplane.optimization import comparisons_api as comparisons
+from controlplane.platform.http.routes import route
 
 OPTIMIZATION_ROUTES: Final[list[URLPattern]] = [
-    path("prompt-sets", optimization.PromptSetsApi.as_view(), name="prompt-sets"),
-    path("prompt-sets/<str:sha256>", optimization.PromptSetApi.as_view(), name="prompt-set"),
-    path("optimization-presets", optimization.PresetsApi.as_view(), name="optimization-presets"),
-    path("jumpstart-models", optimization.JumpStartModelsApi.as_view(), name="jumpstart-models"),
-    path("optimization-checks", optimization.RecipeCheckApi.as_view(), name="optimization-checks"),
-    path("optimizations", optimization.OptimizationsApi.as_view(), name="optimizations"),
-    path("optimizations/<int:optimization>", optimization.OptimizationApi.as_view(), name="optimization"),
-    path(
-        "optimizations/<int:optimization>/cancel",
-        optimization.OptimizationCancelApi.as_view(),
-        name="optimization-cancel",
+    route("prompt-sets", optimization.PromptSetsApi, "prompt-sets"),
+    route("prompt-sets/<str:sha256>", optimization.PromptSetApi, "prompt-set"),
+    route("optimization-presets", optimization.PresetsApi, "optimization-presets"),
+    route("jumpstart-models", optimization.JumpStartModelsApi, "jumpstart-models"),
+    route("optimization-checks", optimization.RecipeCheckApi, "optimization-checks"),
+    route("optimizations", optimization.OptimizationsApi, "optimizations"),
+    route("optimizations/<int:optimization>", optimization.OptimizationApi, "optimization"),
+    route(
+        "optimizations/<int:optimization>/cancel", optimization.OptimizationCancelApi, "optimization-cancel"
     ),
-    path(
-        "optimizations/<int:optimization>/deploy",
-        optimization.OptimizationDeployApi.as_view(),
-        name="optimization-deploy",
+    route(
+        "optimizations/<int:optimization>/deploy", optimization.OptimizationDeployApi, "optimization-deploy"
     ),
-    path(
+    route(
         "optimizations/<int:optimization>/take-back",
-        optimization.OptimizationTakeBackApi.as_view(),
-        name="optimization-take-back",
+        optimization.OptimizationTakeBackApi,
+        "optimization-take-back",
     ),
-    path(
-        "optimizations/<int:optimization>/result",
-        optimization.OptimizationResultApi.as_view(),
-        name="optimization-result",
+    route(
+        "optimizations/<int:optimization>/result", optimization.OptimizationResultApi, "optimization-result"
     ),
-    path(
-        "optimizations/<int:optimization>/events",
-        optimization.OptimizationEventsApi.as_view(),
-        name="optimization-events",
+    route(
+        "optimizations/<int:optimization>/events", optimization.OptimizationEventsApi, "optimization-events"
     ),
-    path("assessments", asked.AssessmentsApi.as_view(), name="assessments"),
-    path("assessments/benchmarks", asked.BenchmarksApi.as_view(), name="benchmarks"),
-    path("assessments/recommendations", asked.RecommendationsApi.as_view(), name="recommendations"),
-    path("assessments/<int:assessment>", asked.AssessmentApi.as_view(), name="assessment"),
-    path("assessments/<int:assessment>/cancel", asked.CancelApi.as_view(), name="assessment-cancel"),
-    path("assessments/<int:assessment>/events", asked.EventsApi.as_view(), name="assessment-events"),
-    path("comparisons", comparisons.ComparisonsApi.as_view(), name="comparisons"),
-    path("comparisons/<int:comparison>", comparisons.ComparisonApi.as_view(), name="comparison"),
-    path(
-        "comparisons/<int:comparison>/cancel",
-        comparisons.ComparisonCancelApi.as_view(),
-        name="comparison-cancel",
-    ),
-    path(
-        "comparisons/<int:comparison>/result",
-        comparisons.ComparisonResultApi.as_view(),
-        name="comparison-result",
-    ),
-    path(
-        "comparisons/<int:comparison>/events",
-        comparisons.ComparisonEventsApi.as_view(),
-        name="comparison-events",
-    ),
+    route("assessments", asked.AssessmentsApi, "assessments"),
+    route("assessments/benchmarks", asked.BenchmarksApi, "benchmarks"),
+    route("assessments/recommendations", asked.RecommendationsApi, "recommendations"),
+    route("assessments/<int:assessment>", asked.AssessmentApi, "assessment"),
+    route("assessments/<int:assessment>/cancel", asked.CancelApi, "assessment-cancel"),
+    route("assessments/<int:assessment>/events", asked.EventsApi, "assessment-events"),
+    route("comparisons", comparisons.ComparisonsApi, "comparisons"),
+    route("comparisons/<int:comparison>", comparisons.ComparisonApi, "comparison"),
+    route("comparisons/<int:comparison>/cancel", comparisons.ComparisonCancelApi, "comparison-cancel"),
+    route("comparisons/<int:comparison>/result", comparisons.ComparisonResultApi, "comparison-result"),
+    route("comparisons/<int:comparison>/events", comparisons.ComparisonEventsApi, "comparison-events"),
 ]

@@ -27,7 +27,6 @@ UNRECORDED = {
     "controlplane.billing.ledger.journal.entries_write": "is a journal of its own",
     "controlplane.billing.ledger_head.head_lock": "makes the row that it locks",
     "controlplane.billing.reports.list_prices.add_list_prices": "a migration of a new installation",
-    "controlplane.billing.reports.list_prices.add_published_rates": "a migration of a new installation",
     "controlplane.optimization.bundled_sets.add_bundled_sets": "a migration of a new installation",
     "controlplane.billing.prepaid_notices.prepaid_forget": "unmarks it: the limit's lift is recorded",
     "controlplane.billing.prepaid_notices.prepaid_tell": "marks who was told of what was spent",

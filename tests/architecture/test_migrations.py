@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import psycopg
 import pytest
+from django.apps import apps
 from django.contrib.postgres.operations import AddConstraintNotValid
+from django.core.validators import MinValueValidator
 from django.db import migrations, models
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+from django.db.migrations.writer import MigrationWriter
 
+from controlplane.platform.migration_changes import SchemaAutodetector
 from tests.architecture.migration_lint import faults, own_migrations
 from tests.conftest import ROOT
 
@@ -66,3 +73,35 @@ def migration(*operations: Operation) -> migrations.Migration:
 )
 def test_what_an_older_server_stumbles_over_is_found(operation: Operation, count: int) -> None:
     assert len(list(faults(migration(operation)))) == count
+
+
+def new_migrations(changed: tuple[str, str], field: models.Field[Any, Any]) -> list[migrations.Migration]:
+    """Return the migrations that are needed where a model of tenants has another field of that name."""
+    loader = MigrationLoader(None)
+    models_now = ProjectState.from_apps(apps)
+    model, name = changed
+    models_now.models["tenants", model].fields[name] = field
+    return SchemaAutodetector(loader.project_state(), models_now).changes(loader.graph).get("tenants", [])
+
+
+def test_the_migrations_make_what_the_models_need() -> None:
+    loader = MigrationLoader(None)
+    changes = SchemaAutodetector(loader.project_state(), ProjectState.from_apps(apps)).changes(loader.graph)
+    assert changes == {}, "run `manage.py makemigrations`"
+
+
+def test_what_no_column_holds_needs_no_migration() -> None:
+    name = ProjectState.from_apps(apps).models["tenants", "tenant"].fields["name"]
+    _, _, _, options = name.deconstruct()
+    texts: dict[str, Any] = {
+        "help_text": "New.",
+        "verbose_name": "new",
+        "choices": [("a", "A")],
+        "blank": True,
+    }
+    texts["validators"] = [MinValueValidator(1)]
+    assert new_migrations(("tenant", "name"), models.CharField(**(options | texts))) == []
+    longer = options | texts | {"max_length": options["max_length"] + 1}
+    (migration,) = new_migrations(("tenant", "name"), models.CharField(**longer))
+    written = MigrationWriter(migration).as_string()
+    assert f"field=models.CharField(max_length={longer['max_length']})" in written

@@ -6,8 +6,9 @@ with Client("https://graftwork.example", api_key="gw_...") as client:
 
 from __future__ import annotations
 
-from graftwork.chat import ChatStream as ChatStream
-from graftwork.client import Client as Client
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from graftwork.errors import ApiError as ApiError
 from graftwork.errors import AuthenticationError as AuthenticationError
 from graftwork.errors import ChangedError as ChangedError
@@ -31,3 +32,16 @@ from graftwork.models import Key as Key
 from graftwork.models import NewKey as NewKey
 from graftwork.models import UsageReport as UsageReport
 from graftwork.models import Version as Version
+
+if TYPE_CHECKING:
+    from graftwork.chat import ChatStream as ChatStream
+    from graftwork.client import Client as Client
+
+_HTTP: Final = {"ChatStream": "graftwork.chat", "Client": "graftwork.client"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs httpx at its first use, so that the command line decides how httpx is loaded."""
+    if name not in _HTTP:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HTTP[name]), name)

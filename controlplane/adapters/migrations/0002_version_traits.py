@@ -8,13 +8,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField(
-            model_name="adapterversion",
-            name="traits",
-            field=models.JSONField(
-                blank=True,
-                db_default=[],
-                default=list,
-                help_text="Sorted values of contracts.capabilities.traits.Trait: what a copy must serve.",
-            ),
+            model_name="adapterversion", name="traits", field=models.JSONField(db_default=[], default=list)
         )
     ]

@@ -43,15 +43,12 @@ _TOOLKIT_FROM: Final = dt.date(2024, 7, 9)
 
 
 def add_list_prices(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Add the on-demand prices; existing prices are kept."""
-    _add(apps, _HOUR_NANO, _FROM, _SOURCE)
+    """Add on-demand prices, and the relation of two Savings Plan rates that an AWS article states.
 
-
-def add_published_rates(apps: StateApps, schema_editor: BaseDatabaseSchemaEditor) -> None:
-    """Add further on-demand prices, and the relation of two Savings Plan rates that an AWS article states.
-
-    No absolute Savings Plan rate is among the rows: no dated source was at hand that states one.
+    Existing prices are kept. No absolute Savings Plan rate is among the rows: no dated source was at hand
+    that states one.
     """
+    _add(apps, _HOUR_NANO, _FROM, _SOURCE)
     _add(apps, _SAMPLES_HOUR_NANO, _SAMPLES_FROM, _SAMPLES)
     apps.get_model("reports", "InstancePrice").objects.get_or_create(
         instance_type="ml.g5.12xlarge",

@@ -8,13 +8,6 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.AddField(
-            model_name="basemodel",
-            name="sealed_hub_token",
-            field=models.TextField(
-                blank=True,
-                db_default="",
-                default="",
-                help_text="Hugging Face token for a private or gated `source`, sealed.",
-            ),
+            model_name="basemodel", name="sealed_hub_token", field=models.TextField(db_default="", default="")
         )
     ]

@@ -10,12 +10,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="variant",
             name="merged_adapter",
-            field=models.CharField(
-                blank=True,
-                db_default="",
-                default="",
-                help_text="Engine name of the adapter that is merged into the weights; '' for none.",
-                max_length=160,
-            ),
+            field=models.CharField(db_default="", default="", max_length=160),
         )
     ]

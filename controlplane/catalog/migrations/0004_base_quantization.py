@@ -10,12 +10,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="basemodel",
             name="quantization",
-            field=models.CharField(
-                blank=True,
-                db_default="",
-                default="",
-                help_text="Quantization method of the weights, such as awq or fp8; '' for none.",
-                max_length=40,
-            ),
+            field=models.CharField(db_default="", default="", max_length=40),
         )
     ]

@@ -10,23 +10,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="copy",
             name="merged_adapter",
-            field=models.CharField(
-                blank=True,
-                db_default="",
-                default="",
-                help_text="Engine name of the adapter merged into the weights, the only one served; '' for none.",
-                max_length=160,
-            ),
+            field=models.CharField(db_default="", default="", max_length=160),
         ),
         migrations.AddField(
             model_name="deployment",
             name="merged_adapter",
-            field=models.CharField(
-                blank=True,
-                db_default="",
-                default="",
-                help_text="Engine name of the adapter that the variant has merged in; '' for none.",
-                max_length=160,
-            ),
+            field=models.CharField(db_default="", default="", max_length=160),
         ),
     ]

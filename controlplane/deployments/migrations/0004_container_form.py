@@ -10,20 +10,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="copy",
             name="container",
-            field=models.CharField(
-                choices=[("lmi", "Lmi"), ("tgi", "Tgi"), ("triton", "Triton")],
-                db_default="lmi",
-                default="lmi",
-                max_length=20,
-            ),
+            field=models.CharField(db_default="lmi", default="lmi", max_length=20),
         ),
-        migrations.AddField(
-            model_name="copy",
-            name="loaded",
-            field=models.JSONField(
-                blank=True,
-                help_text="Engine names of the adapters in every container; null: containers refuse unknown ones.",
-                null=True,
-            ),
-        ),
+        migrations.AddField(model_name="copy", name="loaded", field=models.JSONField(null=True)),
     ]

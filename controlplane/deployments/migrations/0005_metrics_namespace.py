@@ -10,12 +10,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="target",
             name="metrics_namespace",
-            field=models.CharField(
-                blank=True,
-                db_default="",
-                default="",
-                help_text="sagemaker: CloudWatch namespace for metrics of adapters; '' for no export.",
-                max_length=255,
-            ),
+            field=models.CharField(db_default="", default="", max_length=255),
         )
     ]

@@ -12,16 +12,14 @@ class Migration(migrations.Migration):
             name="RemovedCopy",
             fields=[
                 ("id", models.CharField(max_length=40, primary_key=True, serialize=False)),
-                ("endpoint", models.CharField(blank=True, max_length=63)),
-                ("component", models.CharField(blank=True, max_length=63)),
+                ("endpoint", models.CharField(max_length=63)),
+                ("component", models.CharField(max_length=63)),
                 ("adapter_naming", models.CharField(max_length=20)),
                 ("removed_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "deployment",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="removed_copies",
-                        to="deployments.deployment",
+                        on_delete=django.db.models.deletion.CASCADE, to="deployments.deployment"
                     ),
                 ),
             ],

@@ -10,23 +10,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="copy",
             name="sealed_credentials",
-            field=models.TextField(
-                blank=True,
-                db_default="",
-                default="",
-                editable=False,
-                help_text="openai_http: the server's bearer token and headers, sealed.",
-            ),
+            field=models.TextField(db_default="", default="", editable=False),
         ),
         migrations.AddField(
             model_name="target",
             name="sealed_credentials",
-            field=models.TextField(
-                blank=True,
-                db_default="",
-                default="",
-                editable=False,
-                help_text="openai_http: the servers' bearer token and headers, sealed.",
-            ),
+            field=models.TextField(db_default="", default="", editable=False),
         ),
     ]

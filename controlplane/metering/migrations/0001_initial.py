@@ -13,23 +13,9 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="DeadUsageEvent",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("stream_id", models.CharField(max_length=50, unique=True)),
-                (
-                    "tenant",
-                    models.CharField(
-                        blank=True,
-                        db_default="",
-                        default="",
-                        help_text="Tenant named in the event; '' if unreadable.",
-                        max_length=200,
-                    ),
-                ),
+                ("tenant", models.CharField(db_default="", default="", max_length=200)),
                 ("payload", models.TextField()),
                 ("reason", models.TextField()),
                 ("received_at", models.DateTimeField(auto_now_add=True)),
@@ -38,54 +24,23 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="HostingObservation",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("at", models.BigIntegerField(help_text="Unix seconds.")),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("at", models.BigIntegerField()),
             ],
         ),
         migrations.CreateModel(
             name="HostingHour",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "kind",
-                    models.CharField(
-                        choices=[
-                            ("copy", "copies of a base model that gateways may call"),
-                            ("gpu", "accelerators that a deployment holds"),
-                            ("instance", "machines of an endpoint"),
-                            ("adapter", "adapter versions, in a tier"),
-                            ("storage", "bytes of adapters' files"),
-                            ("optimization", "machines of an optimization job"),
-                        ],
-                        max_length=12,
-                    ),
-                ),
-                (
-                    "tenant",
-                    models.CharField(blank=True, help_text="Tenant id; '' for the operator.", max_length=200),
-                ),
-                ("base_model", models.CharField(blank=True, max_length=200)),
-                ("adapter", models.CharField(blank=True, help_text="Engine name.", max_length=200)),
-                ("deployment", models.CharField(blank=True, max_length=200)),
-                (
-                    "tier",
-                    models.CharField(
-                        blank=True, help_text="For an adapter: `placed` or `stored`.", max_length=10
-                    ),
-                ),
-                ("instance_type", models.CharField(blank=True, max_length=40)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("kind", models.CharField(max_length=12)),
+                ("tenant", models.CharField(max_length=200)),
+                ("base_model", models.CharField(max_length=200)),
+                ("adapter", models.CharField(max_length=200)),
+                ("deployment", models.CharField(max_length=200)),
+                ("tier", models.CharField(max_length=10)),
+                ("instance_type", models.CharField(max_length=40)),
                 ("day", models.DateField()),
-                ("hour", models.SmallIntegerField(help_text="UTC hour of the day.")),
+                ("hour", models.SmallIntegerField()),
                 ("quantity_seconds", models.BigIntegerField()),
             ],
             options={
@@ -110,53 +65,19 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="HostingSpan",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "kind",
-                    models.CharField(
-                        choices=[
-                            ("copy", "copies of a base model that gateways may call"),
-                            ("gpu", "accelerators that a deployment holds"),
-                            ("instance", "machines of an endpoint"),
-                            ("adapter", "adapter versions, in a tier"),
-                            ("storage", "bytes of adapters' files"),
-                            ("optimization", "machines of an optimization job"),
-                        ],
-                        max_length=12,
-                    ),
-                ),
-                (
-                    "tenant",
-                    models.CharField(blank=True, help_text="Tenant id; '' for the operator.", max_length=200),
-                ),
-                ("base_model", models.CharField(blank=True, max_length=200)),
-                ("adapter", models.CharField(blank=True, help_text="Engine name.", max_length=200)),
-                ("deployment", models.CharField(blank=True, max_length=200)),
-                (
-                    "tier",
-                    models.CharField(
-                        blank=True, help_text="For an adapter: `placed` or `stored`.", max_length=10
-                    ),
-                ),
-                ("instance_type", models.CharField(blank=True, max_length=40)),
-                (
-                    "subject",
-                    models.CharField(
-                        help_text="Id within its kind; at most one is open at a time.", max_length=200
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("kind", models.CharField(max_length=12)),
+                ("tenant", models.CharField(max_length=200)),
+                ("base_model", models.CharField(max_length=200)),
+                ("adapter", models.CharField(max_length=200)),
+                ("deployment", models.CharField(max_length=200)),
+                ("tier", models.CharField(max_length=10)),
+                ("instance_type", models.CharField(max_length=40)),
+                ("subject", models.CharField(max_length=200)),
                 ("quantity", models.BigIntegerField()),
-                ("started_at", models.BigIntegerField(help_text="Unix seconds.")),
-                (
-                    "ended_at",
-                    models.BigIntegerField(blank=True, help_text="Null while it exists.", null=True),
-                ),
-                ("counted_to", models.BigIntegerField(help_text="Unix seconds.")),
+                ("started_at", models.BigIntegerField()),
+                ("ended_at", models.BigIntegerField(null=True)),
+                ("counted_to", models.BigIntegerField()),
             ],
             options={
                 "indexes": [
@@ -184,15 +105,10 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="UsageEventRow",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("event_id", models.UUIDField()),
-                ("day", models.DateField(help_text="UTC day of the UUIDv7 `event_id`.")),
-                ("hour", models.SmallIntegerField(db_default=0, help_text="UTC hour of that day.")),
+                ("day", models.DateField()),
+                ("hour", models.SmallIntegerField(db_default=0)),
                 ("tenant", models.CharField(max_length=200)),
                 ("project", models.CharField(max_length=200)),
                 ("key_id", models.CharField(max_length=200)),
@@ -201,23 +117,22 @@ class Migration(migrations.Migration):
                 ("requested_model", models.CharField(max_length=200)),
                 ("alias", models.CharField(max_length=200)),
                 ("arm", models.CharField(max_length=200)),
-                (
-                    "adapter",
-                    models.CharField(help_text="Engine name; '' for the base model.", max_length=200),
-                ),
+                ("adapter", models.CharField(max_length=200)),
                 ("base_model", models.CharField(max_length=200)),
                 ("backend", models.CharField(max_length=200)),
                 ("endpoint", models.CharField(max_length=200)),
                 ("status", models.CharField(max_length=20)),
                 ("error_code", models.CharField(max_length=200)),
                 ("prompt_tokens", models.BigIntegerField()),
-                ("cached_tokens", models.BigIntegerField(help_text="Part of the prompt tokens.")),
+                ("cached_tokens", models.BigIntegerField()),
                 ("completion_tokens", models.BigIntegerField()),
                 ("estimated", models.BooleanField()),
                 ("ttft_ms", models.FloatField(null=True)),
                 ("duration_ms", models.FloatField()),
-                ("started_at", models.BigIntegerField(help_text="Unix milliseconds.")),
+                ("started_at", models.BigIntegerField()),
                 ("gateway_id", models.CharField(max_length=200)),
+                ("itl_ms", models.FloatField(null=True)),
+                ("reasoning_tokens", models.BigIntegerField(db_default=0, default=0)),
             ],
             options={
                 "indexes": [
@@ -238,20 +153,12 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="UsageHour",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("day", models.DateField()),
                 ("tenant", models.CharField(max_length=200)),
                 ("project", models.CharField(max_length=200)),
                 ("key_id", models.CharField(max_length=200)),
-                (
-                    "adapter",
-                    models.CharField(help_text="Engine name; '' for the base model.", max_length=200),
-                ),
+                ("adapter", models.CharField(max_length=200)),
                 ("alias", models.CharField(max_length=200)),
                 ("arm", models.CharField(db_default="", default="", max_length=200)),
                 ("base_model", models.CharField(max_length=200)),
@@ -261,13 +168,9 @@ class Migration(migrations.Migration):
                 ("prompt_tokens", models.BigIntegerField()),
                 ("cached_tokens", models.BigIntegerField()),
                 ("completion_tokens", models.BigIntegerField()),
-                (
-                    "estimated_requests",
-                    models.BigIntegerField(
-                        db_default=0, default=0, help_text="Requests whose backend reported no usage."
-                    ),
-                ),
-                ("hour", models.SmallIntegerField(help_text="UTC hour of the day.")),
+                ("estimated_requests", models.BigIntegerField(db_default=0, default=0)),
+                ("hour", models.SmallIntegerField()),
+                ("reasoning_tokens", models.BigIntegerField(db_default=0, default=0)),
             ],
             options={
                 "constraints": [
@@ -293,20 +196,12 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="UsageRollup",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("day", models.DateField()),
                 ("tenant", models.CharField(max_length=200)),
                 ("project", models.CharField(max_length=200)),
                 ("key_id", models.CharField(max_length=200)),
-                (
-                    "adapter",
-                    models.CharField(help_text="Engine name; '' for the base model.", max_length=200),
-                ),
+                ("adapter", models.CharField(max_length=200)),
                 ("alias", models.CharField(max_length=200)),
                 ("arm", models.CharField(db_default="", default="", max_length=200)),
                 ("base_model", models.CharField(max_length=200)),
@@ -316,12 +211,8 @@ class Migration(migrations.Migration):
                 ("prompt_tokens", models.BigIntegerField()),
                 ("cached_tokens", models.BigIntegerField()),
                 ("completion_tokens", models.BigIntegerField()),
-                (
-                    "estimated_requests",
-                    models.BigIntegerField(
-                        db_default=0, default=0, help_text="Requests whose backend reported no usage."
-                    ),
-                ),
+                ("estimated_requests", models.BigIntegerField(db_default=0, default=0)),
+                ("reasoning_tokens", models.BigIntegerField(db_default=0, default=0)),
             ],
             options={
                 "constraints": [
@@ -346,31 +237,77 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="UsageSource",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "tenants",
-                    models.JSONField(
-                        blank=True,
-                        help_text="List of tenants, with all their projects; null for all tenants.",
-                        null=True,
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("tenants", models.JSONField(null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "service_account",
                     models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="usage_source",
-                        to="tenants.serviceaccount",
+                        on_delete=django.db.models.deletion.CASCADE, to="tenants.serviceaccount"
                     ),
                 ),
             ],
             options={"ordering": ("pk",)},
+        ),
+        migrations.CreateModel(
+            name="AdapterHour",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("day", models.DateField()),
+                ("hour", models.SmallIntegerField()),
+                ("tenant", models.CharField(max_length=200)),
+                ("adapter", models.CharField(max_length=200)),
+                ("endpoint", models.CharField(max_length=200)),
+                ("status", models.CharField(max_length=20)),
+                ("error_code", models.CharField(max_length=200)),
+                ("requests", models.BigIntegerField()),
+                ("prompt_tokens", models.BigIntegerField()),
+                ("cached_tokens", models.BigIntegerField()),
+                ("completion_tokens", models.BigIntegerField()),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "adapter", "day", "hour", "endpoint", "status", "error_code"),
+                        name="adapter_hour_once",
+                    )
+                ]
+            },
+        ),
+        migrations.CreateModel(
+            name="LatencyHour",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("day", models.DateField()),
+                ("hour", models.SmallIntegerField()),
+                ("tenant", models.CharField(max_length=200)),
+                ("adapter", models.CharField(max_length=200)),
+                ("endpoint", models.CharField(max_length=200)),
+                ("metric", models.CharField(max_length=4)),
+                ("bucket", models.SmallIntegerField()),
+                ("requests", models.BigIntegerField()),
+            ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("tenant", "adapter", "day", "hour", "endpoint", "metric", "bucket"),
+                        name="latency_hour_once",
+                    )
+                ]
+            },
+        ),
+        migrations.CreateModel(
+            name="PendingLatencies",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("day", models.DateField()),
+                ("hour", models.SmallIntegerField()),
+                ("tenant", models.CharField(max_length=200)),
+                ("adapter", models.CharField(max_length=200)),
+                ("endpoint", models.CharField(max_length=200)),
+                ("ttft", models.TextField()),
+                ("itl", models.TextField()),
+            ],
         ),
         migrations.RunPython(partition_events, migrations.RunPython.noop),
     ]

@@ -20,146 +20,53 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Alarm",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=100)),
-                ("description", models.CharField(blank=True, max_length=500)),
-                (
-                    "metric",
-                    models.CharField(
-                        choices=[
-                            ("error_rate", "Error rate (percent)"),
-                            ("ttft_p95_ms", "TTFT p95 (ms)"),
-                            ("itl_p95_ms", "ITL p95 (ms)"),
-                            ("requests_per_minute", "Requests per minute"),
-                            ("no_requests", "No requests"),
-                        ],
-                        max_length=30,
-                    ),
-                ),
-                (
-                    "comparison",
-                    models.CharField(
-                        choices=[
-                            ("GreaterThanThreshold", "greater than (>)"),
-                            ("GreaterThanOrEqualToThreshold", "greater than or equal to (≥)"),
-                            ("LessThanThreshold", "less than (<)"),
-                            ("LessThanOrEqualToThreshold", "less than or equal to (≤)"),
-                        ],
-                        max_length=30,
-                    ),
-                ),
+                ("description", models.CharField(max_length=500)),
+                ("metric", models.CharField(max_length=30)),
+                ("comparison", models.CharField(max_length=30)),
                 ("threshold", models.FloatField()),
                 ("period_seconds", models.PositiveIntegerField()),
                 ("evaluation_periods", models.PositiveSmallIntegerField()),
                 ("datapoints_to_alarm", models.PositiveSmallIntegerField()),
-                (
-                    "treat_missing_data",
-                    models.CharField(
-                        choices=[
-                            ("missing", "missing (insufficient data)"),
-                            ("ignore", "ignore (keep the state)"),
-                            ("breaching", "breaching"),
-                            ("notBreaching", "not breaching"),
-                        ],
-                        default="missing",
-                        max_length=12,
-                    ),
-                ),
-                (
-                    "notify_on",
-                    models.JSONField(help_text="States that send a notification when the alarm enters them."),
-                ),
-                ("email", models.BooleanField(default=True, help_text="Notify by e-mail besides webhooks.")),
+                ("treat_missing_data", models.CharField(default="missing", max_length=12)),
+                ("notify_on", models.JSONField()),
+                ("email", models.BooleanField(default=True)),
                 ("enabled", models.BooleanField(default=True)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[
-                            ("OK", "OK"),
-                            ("ALARM", "In alarm"),
-                            ("INSUFFICIENT_DATA", "Insufficient data"),
-                        ],
-                        default="INSUFFICIENT_DATA",
-                        max_length=20,
-                    ),
-                ),
-                ("state_reason", models.CharField(blank=True, max_length=500)),
-                (
-                    "state_at",
-                    models.DateTimeField(
-                        default=django.utils.timezone.now, help_text="Time of the last change of state."
-                    ),
-                ),
-                (
-                    "evaluated_to",
-                    models.DateTimeField(
-                        blank=True, help_text="End of the last evaluated period.", null=True
-                    ),
-                ),
-                (
-                    "next_at",
-                    models.DateTimeField(
-                        blank=True, help_text="Time of the next evaluation; null while disabled.", null=True
-                    ),
-                ),
+                ("state", models.CharField(default="INSUFFICIENT_DATA", max_length=20)),
+                ("state_reason", models.CharField(max_length=500)),
+                ("state_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("evaluated_to", models.DateTimeField(null=True)),
+                ("next_at", models.DateTimeField(null=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "adapter",
                     models.ForeignKey(
-                        blank=True,
-                        help_text="Watched adapter; null for all of the tenant's, or for a deployment.",
-                        null=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="+",
-                        to="adapters.adapter",
+                        null=True, on_delete=django.db.models.deletion.CASCADE, to="adapters.adapter"
                     ),
                 ),
                 (
                     "created_by",
                     models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to=settings.AUTH_USER_MODEL,
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL
                     ),
                 ),
                 (
                     "deployment",
                     models.ForeignKey(
-                        blank=True,
-                        help_text="Operator's alarms.",
-                        null=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="+",
-                        to="deployments.deployment",
+                        null=True, on_delete=django.db.models.deletion.CASCADE, to="deployments.deployment"
                     ),
                 ),
                 (
                     "tenant",
                     models.ForeignKey(
-                        blank=True,
-                        help_text="Owner; null for the operator.",
-                        null=True,
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="alarms",
-                        to="tenants.tenant",
+                        null=True, on_delete=django.db.models.deletion.CASCADE, to="tenants.tenant"
                     ),
                 ),
                 (
                     "webhook_tenant",
                     models.ForeignKey(
-                        blank=True,
-                        help_text="Operator's alarms: tenant whose webhook endpoints get the event.",
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to="tenants.tenant",
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to="tenants.tenant"
                     ),
                 ),
             ],
@@ -168,66 +75,18 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="AlarmChange",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "before",
-                    models.CharField(
-                        choices=[
-                            ("OK", "OK"),
-                            ("ALARM", "In alarm"),
-                            ("INSUFFICIENT_DATA", "Insufficient data"),
-                        ],
-                        max_length=20,
-                    ),
-                ),
-                (
-                    "after",
-                    models.CharField(
-                        choices=[
-                            ("OK", "OK"),
-                            ("ALARM", "In alarm"),
-                            ("INSUFFICIENT_DATA", "Insufficient data"),
-                        ],
-                        max_length=20,
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("before", models.CharField(max_length=20)),
+                ("after", models.CharField(max_length=20)),
                 ("reason", models.CharField(max_length=500)),
-                (
-                    "values",
-                    models.JSONField(
-                        help_text="Values of the evaluated periods, oldest first; null for missing."
-                    ),
-                ),
+                ("values", models.JSONField()),
                 ("at", models.DateTimeField(default=django.utils.timezone.now)),
-                (
-                    "notify_at",
-                    models.DateTimeField(
-                        blank=True,
-                        help_text="When the mail is due. Null if none is due or it was sent.",
-                        null=True,
-                    ),
-                ),
+                ("notify_at", models.DateTimeField(null=True)),
                 ("notify_attempts", models.PositiveSmallIntegerField(default=0)),
-                (
-                    "notified",
-                    models.JSONField(
-                        blank=True,
-                        help_text="Ids of users who have received the mail or no longer need it.",
-                        null=True,
-                    ),
-                ),
+                ("notified", models.JSONField(null=True)),
                 (
                     "alarm",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="changes",
-                        to="monitoring.alarm",
-                    ),
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="monitoring.alarm"),
                 ),
             ],
             options={"ordering": ("-pk",)},
@@ -235,38 +94,17 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="MetricExport",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "exported_to",
-                    models.DateTimeField(help_text="End of the last minute that was sent completely."),
-                ),
-                (
-                    "pending",
-                    models.JSONField(
-                        help_text="Unsent batches of the next minute; null before its metrics were read.",
-                        null=True,
-                    ),
-                ),
-                ("lease_until", models.DateTimeField(blank=True, null=True)),
-                ("failures", models.PositiveIntegerField(default=0, help_text="Consecutive failed runs.")),
-                (
-                    "next_at",
-                    models.DateTimeField(
-                        default=django.utils.timezone.now, help_text="Time of the next attempt."
-                    ),
-                ),
-                ("error", models.TextField(blank=True, help_text="Last failure; '' after a success.")),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("exported_to", models.DateTimeField()),
+                ("pending", models.JSONField(null=True)),
+                ("lease_until", models.DateTimeField(null=True)),
+                ("failures", models.PositiveIntegerField(default=0)),
+                ("next_at", models.DateTimeField(default=django.utils.timezone.now)),
+                ("error", models.TextField()),
                 (
                     "target",
                     models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="metric_export",
-                        to="deployments.target",
+                        on_delete=django.db.models.deletion.CASCADE, to="deployments.target"
                     ),
                 ),
             ],

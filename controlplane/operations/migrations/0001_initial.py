@@ -11,14 +11,11 @@ class Migration(migrations.Migration):
             name="TenantDeletion",
             fields=[
                 ("tenant", models.CharField(max_length=63, primary_key=True, serialize=False)),
-                ("reason", models.CharField(blank=True, max_length=500)),
+                ("reason", models.CharField(max_length=500)),
                 ("requested_by", models.CharField(max_length=254)),
                 ("requested_at", models.DateTimeField()),
-                (
-                    "purge_after",
-                    models.DateTimeField(help_text="Until this time the deletion can be canceled."),
-                ),
-                ("purged_at", models.DateTimeField(blank=True, null=True)),
+                ("purge_after", models.DateTimeField()),
+                ("purged_at", models.DateTimeField(null=True)),
             ],
             options={"ordering": ("-requested_at", "tenant")},
         )

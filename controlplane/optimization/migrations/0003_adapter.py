@@ -10,18 +10,9 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="optimizationjob",
             name="adapter",
-            field=models.JSONField(
-                blank=True,
-                db_default=models.Value({}, models.JSONField()),
-                default=dict,
-                help_text="AdapterRef of the adapter to merge into the weights; {} for none.",
-            ),
+            field=models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict),
         ),
         migrations.AlterField(
-            model_name="optimizationjob",
-            name="identity",
-            field=models.CharField(
-                help_text="Digest of checkpoint, recipe, calibration texts and adapter.", max_length=64
-            ),
+            model_name="optimizationjob", name="identity", field=models.CharField(max_length=64)
         ),
     ]

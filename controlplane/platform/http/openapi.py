@@ -6,6 +6,7 @@ import functools
 
 from django.http import HttpRequest, HttpResponse
 from django.views import View
+from drf_spectacular.contrib.django_filters import DjangoFilterExtension
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer2
 
@@ -23,6 +24,8 @@ class OpenApiDocument(View):
 
 @functools.cache
 def _document() -> bytes:
+    # No filter is about geometry: the search for GDAL would start 36 processes, the C compiler among them.
+    DjangoFilterExtension._has_gis = False  # type: ignore[attr-defined]
     generator = SchemaGenerator(api_version="v1")  # type: ignore[no-untyped-call]
     schema = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
     rendered: bytes = OpenApiJsonRenderer2().render(schema)

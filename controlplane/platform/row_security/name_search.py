@@ -12,15 +12,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from django.db import connection, migrations
+from django.db import connection
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-from django.db.migrations.state import ProjectState
 from django.db.models import Model, QuerySet, TextField
 from django.db.models.expressions import RawSQL
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
-from controlplane.platform.row_security.policies import TENANT
+from controlplane.platform.row_security.policies import TENANT, PostgresqlOperation
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -126,11 +125,8 @@ def indexes_missing(connection: BaseDatabaseWrapper) -> list[str]:
     return [view.index for view in NAME_VIEWS if view.index not in existing]
 
 
-class NameSearch(migrations.operations.base.Operation):
-    """Migration operation that creates the view and its indexes on PostgreSQL; no-op elsewhere."""
-
-    reversible = True
-    atomic = True
+class NameSearch(PostgresqlOperation):
+    """Create the view and its indexes."""
 
     def __init__(self, view: NameView) -> None:
         self.view = view
@@ -138,30 +134,13 @@ class NameSearch(migrations.operations.base.Operation):
     def deconstruct(self) -> tuple[str, list[Any], dict[str, Any]]:
         return type(self).__name__, [self.view], {}
 
-    def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        pass
+    def forwards(self, editor: BaseDatabaseSchemaEditor) -> None:
+        for statement in (view_sql(self.view), *index_sql(self.view)):
+            editor.execute(statement)
 
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            for statement in (view_sql(self.view), *index_sql(self.view)):
-                schema_editor.execute(statement)
-
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            schema_editor.execute(f"DROP INDEX IF EXISTS {self.view.index}, {self.view.table}_labels")
-            schema_editor.execute(f"DROP VIEW IF EXISTS {self.view.view}")
+    def backwards(self, editor: BaseDatabaseSchemaEditor) -> None:
+        editor.execute(f"DROP INDEX IF EXISTS {self.view.index}, {self.view.table}_labels")
+        editor.execute(f"DROP VIEW IF EXISTS {self.view.view}")
 
     def describe(self) -> str:
         return f"Search of {self.view.table} by name"

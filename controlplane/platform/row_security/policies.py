@@ -27,54 +27,59 @@ def owned_through(table: str, column: str, parent: str) -> str:
     return f"EXISTS (SELECT 1 FROM {parent} AS owner WHERE owner.id = {table}.{column})"  # noqa: S608  # names of ours
 
 
-class RowPolicy(migrations.operations.base.Operation):
-    """Turn row security of `table` on; do nothing on databases without it.
+class PostgresqlOperation(migrations.operations.base.Operation):
+    """Migration operation that changes no model, and does nothing on databases other than PostgreSQL."""
+
+    reversible = True
+    atomic = True
+
+    def forwards(self, editor: BaseDatabaseSchemaEditor) -> None:
+        raise NotImplementedError
+
+    def backwards(self, editor: BaseDatabaseSchemaEditor) -> None:
+        raise NotImplementedError
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        pass
+
+    def database_forwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, *states: ProjectState
+    ) -> None:
+        if schema_editor.connection.vendor == "postgresql":
+            self.forwards(schema_editor)
+
+    def database_backwards(
+        self, app_label: str, schema_editor: BaseDatabaseSchemaEditor, *states: ProjectState
+    ) -> None:
+        if schema_editor.connection.vendor == "postgresql":
+            self.backwards(schema_editor)
+
+
+class RowPolicy(PostgresqlOperation):
+    """Turn row security of `table` on.
 
     Args:
         using: condition of the rows that a role which does not own the table may read and write.
         find: condition of further rows that it may read.
     """
 
-    reversible = True
-    atomic = True
-
     def __init__(self, table: str, using: str, *, find: str | None = None) -> None:
         self.table, self.using, self.find = table, using, find
 
-    def state_forwards(self, app_label: str, state: ProjectState) -> None:
-        pass
+    def forwards(self, editor: BaseDatabaseSchemaEditor) -> None:
+        self._drop(editor)
+        editor.execute(f"CREATE POLICY graftwork_scope ON {self.table} USING ({self.using})")
+        if self.find is not None:
+            editor.execute(f"CREATE POLICY graftwork_find ON {self.table} FOR SELECT USING ({self.find})")
+        editor.execute(f"ALTER TABLE {self.table} ENABLE ROW LEVEL SECURITY")
 
-    def database_forwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            _state(schema_editor, self.table, self.using, find=self.find)
-            schema_editor.execute(f"ALTER TABLE {self.table} ENABLE ROW LEVEL SECURITY")
+    def backwards(self, editor: BaseDatabaseSchemaEditor) -> None:
+        editor.execute(f"ALTER TABLE {self.table} DISABLE ROW LEVEL SECURITY")
+        self._drop(editor)
 
-    def database_backwards(
-        self,
-        app_label: str,
-        schema_editor: BaseDatabaseSchemaEditor,
-        from_state: ProjectState,
-        to_state: ProjectState,
-    ) -> None:
-        if schema_editor.connection.vendor == "postgresql":
-            schema_editor.execute(f"ALTER TABLE {self.table} DISABLE ROW LEVEL SECURITY")
-            for name in ("graftwork_scope", "graftwork_find"):
-                schema_editor.execute(f"DROP POLICY IF EXISTS {name} ON {self.table}")
+    def _drop(self, editor: BaseDatabaseSchemaEditor) -> None:
+        for name in ("graftwork_scope", "graftwork_find"):
+            editor.execute(f"DROP POLICY IF EXISTS {name} ON {self.table}")
 
     def describe(self) -> str:
         return f"Row policy of {self.table}"
-
-
-def _state(editor: BaseDatabaseSchemaEditor, table: str, using: str, *, find: str | None = None) -> None:
-    """Recreate the table's policies: `graftwork_scope` for all uses, `graftwork_find` for reading."""
-    for name in ("graftwork_scope", "graftwork_find"):
-        editor.execute(f"DROP POLICY IF EXISTS {name} ON {table}")
-    editor.execute(f"CREATE POLICY graftwork_scope ON {table} USING ({using})")
-    if find is not None:
-        editor.execute(f"CREATE POLICY graftwork_find ON {table} FOR SELECT USING ({find})")

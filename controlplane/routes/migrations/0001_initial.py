@@ -10,13 +10,8 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="RouteCounter",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                ("version", models.BigIntegerField(help_text="Version of the newest change.")),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("version", models.BigIntegerField()),
             ],
         ),
         migrations.CreateModel(

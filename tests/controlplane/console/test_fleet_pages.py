@@ -14,7 +14,7 @@ from controlplane.billing.currency import money, money_rounded
 from controlplane.billing.hosting_costs import hosting_costs
 from controlplane.billing.ledger.posting import usage_post
 from controlplane.billing.models import UsagePosting
-from controlplane.billing.reports.list_prices import add_list_prices, add_published_rates
+from controlplane.billing.reports.list_prices import add_list_prices
 from controlplane.billing.reports.models import InstancePrice
 from controlplane.billing.services import hosting_price_set, price_book_create
 from controlplane.metering.models import HostingHour, UsageRollup
@@ -30,7 +30,6 @@ RANGE = {"start": "2026-10-25", "end": "2026-10-26"}
 @pytest.fixture
 def list_prices(db: None) -> None:
     add_list_prices(cast(Any, apps), cast(Any, None))
-    add_published_rates(cast(Any, apps), cast(Any, None))
 
 
 @pytest.fixture

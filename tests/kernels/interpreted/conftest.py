@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
-collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["test_*.py"]
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from tests.kernels.interpreted.quick_interpreter import install
 
-HERE = Path(__file__).parent
+    install()
+    collect_ignore_glob = []
+else:
+    collect_ignore_glob = ["test_*.py"]
+
+HERE = f"{Path(__file__).parent}/"
 Pair = tuple[tuple[str, str], tuple[str, str]]
 
 
@@ -40,7 +46,7 @@ def beyond_pairs(grid: list[pytest.Function]) -> list[pytest.Function]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     grids = defaultdict[str, list[pytest.Function]](list)
     for item in items:
-        if HERE not in item.path.parents:
+        if not str(item.path).startswith(HERE):
             continue
         item.add_marker(pytest.mark.costly("Triton's interpreter"))
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):

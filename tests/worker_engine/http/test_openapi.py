@@ -8,10 +8,8 @@ from typing import Any, cast
 
 import httpx
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from schemathesis.checks import not_a_server_error
 
 from tests.worker_process import TOKEN, Worker, run_worker
 from worker_engine.openai.embeddings import PARAMETERS
@@ -54,6 +52,9 @@ def test_every_route_and_parameter_is_told(worker: Worker, document: dict[str, A
         for name in body["properties"]:
             answer = worker.call(path, {name: 1})[1]
             assert "not a known parameter" not in answer["error"]["message"]
+    # Every test process collects this module: half a second.
+    import schemathesis
+
     schemathesis.openapi.from_dict(document).validate()
     assert worker.call("/openapi.json", token="wrong")[0] == 401
 
@@ -78,6 +79,9 @@ def test_what_is_made_up_from_it_meets_no_server_error(worker: Worker, document:
 
     Rounds of each in turn, so that none is left out; the worker answers afterwards.
     """
+    import schemathesis
+    from schemathesis.checks import not_a_server_error
+
     schema = schemathesis.openapi.from_dict(document)
     everything: list[Any] = [found.ok() for found in cast(Any, schema.get_all_operations())]
     operations = [operation for operation in everything if operation.path != "/drain"]

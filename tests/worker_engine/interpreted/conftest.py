@@ -4,4 +4,10 @@ from __future__ import annotations
 
 import os
 
-collect_ignore_glob = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["test_*.py"]
+if os.environ.get("TRITON_INTERPRET") == "1":
+    from tests.kernels.interpreted.quick_interpreter import install
+
+    install()
+    collect_ignore_glob = []
+else:
+    collect_ignore_glob = ["test_*.py"]

@@ -7,6 +7,8 @@ import sys
 
 def main() -> None:
     """Runs the command line, or says which extra to install."""
+    # Else httpx loads a command line of its own with click, rich and pygments: half of a command's time.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     try:
         from graftwork.cli.app import run
     except ModuleNotFoundError as error:

@@ -14,33 +14,22 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.CharField(max_length=32, primary_key=True, serialize=False)),
                 ("name", models.CharField(max_length=200)),
-                ("size", models.BigIntegerField(help_text="Total size in bytes.")),
-                ("offset", models.BigIntegerField(default=0, help_text="Number of bytes received.")),
-                ("writer", models.CharField(blank=True, max_length=32)),
-                ("writer_seen_at", models.DateTimeField(blank=True, null=True)),
-                (
-                    "registered_at",
-                    models.DateTimeField(blank=True, help_text="Time of the registration.", null=True),
-                ),
+                ("size", models.BigIntegerField()),
+                ("offset", models.BigIntegerField(default=0)),
+                ("writer", models.CharField(max_length=32)),
+                ("writer_seen_at", models.DateTimeField(null=True)),
+                ("registered_at", models.DateTimeField(null=True)),
                 ("expires_at", models.DateTimeField(db_index=True)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "created_by",
                     models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to=settings.AUTH_USER_MODEL,
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL
                     ),
                 ),
                 (
                     "tenant",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="uploads",
-                        to="tenants.tenant",
-                    ),
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="tenants.tenant"),
                 ),
             ],
             options={"ordering": ("-created_at", "id")},
@@ -48,20 +37,13 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="UploadPart",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("begin", models.BigIntegerField()),
                 ("size", models.BigIntegerField()),
                 ("key", models.CharField(max_length=120)),
                 (
                     "upload",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="parts", to="uploads.upload"
-                    ),
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="uploads.upload"),
                 ),
             ],
             options={

@@ -1,4 +1,3 @@
-import django.core.validators
 from django.db import migrations, models
 
 from controlplane.billing.reports.list_prices import add_list_prices
@@ -13,31 +12,24 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="InstancePrice",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("instance_type", models.CharField(max_length=40)),
                 ("region", models.CharField(max_length=30)),
-                ("effective_from", models.DateField(help_text="UTC day.")),
+                ("effective_from", models.DateField()),
                 ("currency", models.CharField(default="USD", max_length=3)),
-                (
-                    "hour_nano",
-                    models.BigIntegerField(
-                        help_text="Nano-units per hour.",
-                        validators=[django.core.validators.MinValueValidator(0)],
-                    ),
-                ),
-                ("source", models.CharField(help_text="Where the price is published.", max_length=300)),
+                ("hour_nano", models.BigIntegerField(null=True)),
+                ("source", models.CharField(max_length=300)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
+                ("percent_below", models.DecimalField(decimal_places=2, max_digits=5, null=True)),
+                ("plan", models.CharField(db_default="on_demand", default="on_demand", max_length=20)),
+                ("reference_type", models.CharField(db_default="", default="", max_length=40)),
             ],
             options={
-                "ordering": ("instance_type", "region", "effective_from"),
+                "ordering": ("instance_type", "region", "plan", "effective_from"),
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("instance_type", "region", "effective_from"), name="instance_price_once"
+                        fields=("instance_type", "region", "plan", "effective_from"),
+                        name="instance_price_once",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("hour_nano__gte", 0)), name="instance_price_not_negative"

@@ -17,22 +17,17 @@ class Migration(migrations.Migration):
                     models.OneToOneField(
                         on_delete=django.db.models.deletion.CASCADE,
                         primary_key=True,
-                        related_name="prompt_log",
                         serialize=False,
                         to="tenants.tenant",
                     ),
                 ),
-                ("days", models.SmallIntegerField(help_text="Retention of a prompt.")),
-                ("sealed_private_key", models.TextField(help_text="X25519: controlplane.platform.sealing.")),
+                ("days", models.SmallIntegerField()),
+                ("sealed_private_key", models.TextField()),
                 ("begun_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "begun_by",
                     models.ForeignKey(
-                        blank=True,
-                        null=True,
-                        on_delete=django.db.models.deletion.SET_NULL,
-                        related_name="+",
-                        to=settings.AUTH_USER_MODEL,
+                        null=True, on_delete=django.db.models.deletion.SET_NULL, to=settings.AUTH_USER_MODEL
                     ),
                 ),
             ],
@@ -40,22 +35,13 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="KeptPrompt",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
                 ("request_id", models.CharField(max_length=64)),
                 ("at", models.DateTimeField()),
                 ("encrypted", models.BinaryField()),
                 (
                     "tenant",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="kept_prompts",
-                        to="tenants.tenant",
-                    ),
+                    models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, to="tenants.tenant"),
                 ),
             ],
             options={

@@ -21,82 +21,32 @@ class Migration(migrations.Migration):
             name="AuditChain",
             fields=[
                 ("tenant", models.CharField(max_length=63, primary_key=True, serialize=False)),
-                ("number", models.BigIntegerField(default=0, help_text="Value of the newest record.")),
-                ("sha256", models.CharField(help_text="Value of the newest record.", max_length=64)),
-                (
-                    "pruned_through",
-                    models.BigIntegerField(default=0, help_text="Number of the last removed record."),
-                ),
-                (
-                    "pruned_sha256",
-                    models.CharField(help_text="Predecessor digest of the first kept record.", max_length=64),
-                ),
+                ("number", models.BigIntegerField(default=0)),
+                ("sha256", models.CharField(max_length=64)),
+                ("pruned_through", models.BigIntegerField(default=0)),
+                ("pruned_sha256", models.CharField(max_length=64)),
             ],
         ),
         migrations.CreateModel(
             name="AuditRecord",
             fields=[
-                (
-                    "id",
-                    models.BigAutoField(
-                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
-                    ),
-                ),
-                (
-                    "tenant",
-                    models.CharField(
-                        blank=True, help_text="Tenant of the log; '' for the platform's own.", max_length=63
-                    ),
-                ),
-                ("number", models.BigIntegerField(help_text="Consecutive within a tenant, from 1.")),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False)),
+                ("tenant", models.CharField(max_length=63)),
+                ("number", models.BigIntegerField()),
                 ("at", models.DateTimeField(db_index=True)),
-                (
-                    "actor_kind",
-                    models.CharField(
-                        choices=[
-                            ("user", "User"),
-                            ("key", "Key"),
-                            ("staff", "Staff"),
-                            ("system", "System"),
-                            ("anonymous", "Anonymous"),
-                        ],
-                        max_length=10,
-                    ),
-                ),
-                ("actor_id", models.CharField(blank=True, max_length=100)),
-                ("actor_name", models.CharField(blank=True, max_length=254)),
-                ("action", models.CharField(help_text="`<thing>.<verb>`", max_length=60)),
+                ("actor_kind", models.CharField(max_length=10)),
+                ("actor_id", models.CharField(max_length=100)),
+                ("actor_name", models.CharField(max_length=254)),
+                ("action", models.CharField(max_length=60)),
                 ("target_type", models.CharField(max_length=60)),
                 ("target_id", models.CharField(max_length=100)),
                 ("target_name", models.CharField(max_length=200)),
-                (
-                    "before",
-                    models.JSONField(
-                        blank=True,
-                        help_text="Changed values before the change; null for a new object.",
-                        null=True,
-                    ),
-                ),
-                (
-                    "after",
-                    models.JSONField(
-                        blank=True,
-                        help_text="Changed values after the change; null for a deleted object.",
-                        null=True,
-                    ),
-                ),
-                (
-                    "address",
-                    models.CharField(
-                        blank=True, help_text="Client address, past trusted proxies.", max_length=45
-                    ),
-                ),
-                ("user_agent", models.CharField(blank=True, max_length=300)),
-                ("request_id", models.CharField(blank=True, max_length=64)),
-                (
-                    "previous_sha256",
-                    models.CharField(help_text="Digest of the tenant's previous record.", max_length=64),
-                ),
+                ("before", models.JSONField(null=True)),
+                ("after", models.JSONField(null=True)),
+                ("address", models.CharField(max_length=45)),
+                ("user_agent", models.CharField(max_length=300)),
+                ("request_id", models.CharField(max_length=64)),
+                ("previous_sha256", models.CharField(max_length=64)),
                 ("sha256", models.CharField(max_length=64)),
             ],
             options={

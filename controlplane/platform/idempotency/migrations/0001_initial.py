@@ -10,21 +10,11 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="KeptAnswer",
             fields=[
-                (
-                    "digest",
-                    models.CharField(
-                        help_text="HMAC of caller and key.", max_length=64, primary_key=True, serialize=False
-                    ),
-                ),
-                ("fingerprint", models.CharField(help_text="HMAC of the request.", max_length=64)),
-                ("claim", models.UUIDField(help_text="Token of the claim; a later claim replaces it.")),
+                ("digest", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("fingerprint", models.CharField(max_length=64)),
+                ("claim", models.UUIDField()),
                 ("claimed_until", models.DateTimeField()),
-                (
-                    "sealed",
-                    models.BinaryField(
-                        help_text="Encrypted response; null while the request is in progress.", null=True
-                    ),
-                ),
+                ("sealed", models.BinaryField(null=True)),
                 ("expires_at", models.DateTimeField(db_index=True)),
             ],
         )

@@ -6,11 +6,7 @@ from controlplane.platform.row_security.policies import RowPolicy, owned_by, own
 
 
 class Migration(migrations.Migration):
-    dependencies = [
-        ("row_security", "0001_policies"),
-        ("metering", "0002_adapter_latency"),
-        ("monitoring", "0001_initial"),
-    ]
+    dependencies = [("row_security", "0001_policies"), ("monitoring", "0001_initial")]
 
     operations = [
         RowPolicy("metering_adapterhour", owned_by("tenant")),

@@ -6,6 +6,6 @@ from controlplane.platform.row_security.policies import RowPolicy, owned_by
 
 
 class Migration(migrations.Migration):
-    dependencies = [("row_security", "0002_monitoring"), ("metering", "0003_pending_latencies")]
+    dependencies = [("row_security", "0002_monitoring")]
 
     operations = [RowPolicy("metering_pendinglatencies", owned_by("tenant"))]

@@ -7,10 +7,9 @@ from typing import Any, cast
 import pytest
 from django.apps import apps
 
-from controlplane.billing.reports.list_prices import add_list_prices, add_published_rates
+from controlplane.billing.reports.list_prices import add_list_prices
 
 
 @pytest.fixture
 def list_prices(db: None) -> None:
     add_list_prices(cast(Any, apps), cast(Any, None))
-    add_published_rates(cast(Any, apps), cast(Any, None))

@@ -29,7 +29,7 @@ def _once(name: str, *when: str) -> models.UniqueConstraint:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("metering", "0004_reasoning_tokens")]
+    dependencies = [("metering", "0001_initial")]
 
     operations = [
         migrations.AddField("usageeventrow", "images", _images("Images in the prompt.")),
