@@ -1,4 +1,4 @@
-"""What a copy's version of vLLM knows of a request's parameters."""
+"""Which parameters of a request the copy's version of vLLM knows."""
 
 from __future__ import annotations
 

@@ -256,15 +256,9 @@ def test_a_recommendation_is_made_with_adapters(
     """Their files are copied into the target's store, and the result names them; copies go at the end."""
     first = register("plain", "bot")
     register("rslora", "bot", 2)
-    body = {
-        "base_model": tiny.name,
-        "target": "aws",
-        "workload": "x",
-        "best_by": "cost",
-        "weights": WEIGHTS,
-        "adapters": [first.engine_name, "acme/bot@v2"],
-    }
-    answer = post(staff, "recommendations", body)
+    body = {"base_model": tiny.name, "target": "aws", "workload": "x", "best_by": "cost", "weights": WEIGHTS}
+    adapters = [first.engine_name, "acme/bot@v2"]
+    answer = post(staff, "recommendations", {**body, "adapters": adapters})
     assert answer.status_code == 201, answer.content
     row = until(Assessment.objects.get(), "running")
     assessment_poll(pk=row.pk)
