@@ -72,6 +72,7 @@ ROUTES: dict[str, dict[str, str]] = {
     **FLEET_ROUTES,
     "fleet-hosting": {"get": STAFF},
     "instance-prices": {"get": STAFF, "post": STAFF},
+    "instance-prices-aws": {"post": STAFF},
     "fleet-attribution": {"get": STAFF},
     "fleet-savings": {"get": STAFF},
     "fleet-savings-estimate": {"get": STAFF},
