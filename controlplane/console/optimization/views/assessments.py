@@ -117,7 +117,7 @@ def _context(assessment: Assessment) -> dict[str, Any]:
 
 def _adapter_names(assessment: Assessment) -> dict[str, str]:
     """Return engine names by the adapters' ids in the request."""
-    items = assessment.remote["options"].get("adapters", ())
+    items = assessment.remote.get("options", {}).get("adapters", ())
     return {item["id"]: item.get("engine_name", item["id"]) for item in items}
 
 
