@@ -85,9 +85,16 @@ def architectures() -> list[Architecture]:
     for task, mapping in _MAPPINGS.items():
         for model_type, names in getattr(references, mapping).items():
             for name in (names,) if isinstance(names, str) else names:
-                found.setdefault(name, Architecture(name, model_type, task))
+                known = found.setdefault(name, Architecture(name, model_type, task))
+                # Several kinds of configuration lead to one class, which has its own.
+                if known.model_type != model_type and _own_type(name) == model_type:
+                    found[name] = Architecture(name, model_type, known.task)
     order = list(Task)
     return sorted(found.values(), key=lambda item: (order.index(item.task), item.name.lower()))
+
+
+def _own_type(name: str) -> str:
+    return str(getattr(references, name).config_class.model_type)
 
 
 def classifier_of(architecture: Architecture) -> Architecture | None:
