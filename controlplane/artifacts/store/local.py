@@ -49,8 +49,11 @@ class LocalStore:
         # after the source, so that a new attempt replaces the leftovers of a failed one.
         part = path.with_name(f".{origin.name}")
         shutil.rmtree(part, ignore_errors=True)
+        files = [item for item in origin.rglob("*") if item.is_file()]
+        if not files:
+            raise FileNotFoundError(f"{origin} was removed, or has no files")
         part.mkdir(parents=True)
-        for file in (path for path in origin.rglob("*") if path.is_file()):
+        for file in files:
             copy = part / file.relative_to(origin)
             copy.parent.mkdir(parents=True, exist_ok=True)
             try:

@@ -159,7 +159,7 @@ def test_weights_beyond_the_limit_of_their_base_are_refused_unread(
     version.refresh_from_db()
     assert version.status == "refused"
     assert "at most 100 are accepted for this base model" in version.reason
-    assert [step["status"] for step in version.steps if step["name"] == "header"] == ["pending"]
+    assert [step["status"] for step in version.steps if step["name"] == "header"] == ["waiting"]
 
 
 def test_an_internal_error_is_tried_five_times(
