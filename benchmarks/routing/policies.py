@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
-from contracts.adapters.reference import AdapterRef
-from contracts.base_routes import AdapterHomes, CopyRoute
-from gateway.routing.fleet import ANYWHERE, Fleet
+from contracts.base_routes import CopyRoute
+from gateway.routing.fleet import Fleet
 
 
 class RandomFleet(Fleet):
     """Chooses any copy with equal probability."""
 
-    def choose(
-        self,
-        copies: Iterable[CopyRoute],
-        adapter: AdapterRef | None,
-        prefix: Callable[[], bytes],
-        tried: Collection[str] = (),
-        homes: AdapterHomes = ANYWHERE,
-        passed_over: Collection[str] = (),
-    ) -> CopyRoute | None:
+    def choose(self, copies: Iterable[CopyRoute], *_: Any, **__: Any) -> CopyRoute | None:
         return self._chance.choice(tuple(copies))
 
 
 class LeastLoadedFleet(Fleet):
     """Chooses a copy with the fewest requests, by what the product knows of each copy's load."""
 
-    def choose(
-        self,
-        copies: Iterable[CopyRoute],
-        adapter: AdapterRef | None,
-        prefix: Callable[[], bytes],
-        tried: Collection[str] = (),
-        homes: AdapterHomes = ANYWHERE,
-        passed_over: Collection[str] = (),
-    ) -> CopyRoute | None:
+    def choose(self, copies: Iterable[CopyRoute], *_: Any, **__: Any) -> CopyRoute | None:
         return min(copies, key=lambda copy: (self.copy(copy.id).load, self._chance.random()))
 
 

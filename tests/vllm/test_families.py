@@ -132,7 +132,7 @@ def check_images(caller: Caller, model: str, *, sees: bool) -> None:
 
 
 def check_bill(redis_url: str, tenant: Tenant) -> None:
-    """What is booked for the tenant equals its usage at the price, to the last digit."""
+    """Check that the tenant is charged exactly its usage times the price."""
     eventually(lambda: len(usage_events(redis_url)) > 0)
     wait()  # the gateway ships its log
     with Redis.from_url(redis_url) as redis:

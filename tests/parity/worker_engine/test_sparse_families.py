@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.parity.worker_engine.greedy import check_greedy
 from tests.parity.worker_engine.sparse_case import CASES, STACKED, Made, make_families
-from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
+from tests.worker_engine.conftest import EngineFactory
 from tests.worker_engine.forward_pass import LENGTHS, draw, load, logits
 
 
@@ -32,20 +33,4 @@ def test_logits(name: str, families: Made) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.costly("runs each family in transformers and in the engine")
 def test_greedy(name: str, families: Made, make_engine: EngineFactory) -> None:
-    """64 tokens of several sequences in one batch, their prompts prefilled in chunks and not."""
-    folder, reference = families(name)
-    reference.generation_config.eos_token_id = None
-    prompts = draw((40, 3, 17))
-    expected = []
-    for prompt in prompts:
-        ids = torch.tensor([prompt])
-        made = reference.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, do_sample=False
-        )
-        expected.append(made[0, len(prompt) :].tolist())
-    for chunk in (0, 9):
-        engine = make_engine(folder, max_num_seqs=4, max_num_batched_tokens=chunk)
-        for index, prompt in enumerate(prompts):
-            engine.add_request(request(str(index), prompt, 64), None)
-        found = drain(engine)
-        assert [tokens(found[str(index)]) for index in range(len(prompts))] == expected
+    check_greedy(*families(name), make_engine)
