@@ -1,7 +1,7 @@
 """Upper bounds of the prompt tokens that a base model makes of an image, as data of the base model.
 
 The control plane derives the rule from the checkpoint's configuration; gateways reserve tokens by it. Bills
-use the backend's count.
+use the backend's count, and the bound alone where the backend states none.
 """
 
 from __future__ import annotations

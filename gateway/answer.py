@@ -188,6 +188,8 @@ class Answer:
         """Return the prompt tokens to bill where the copy states none."""
         call, route = self.request.call, self.request.resolution.route
         estimate = call.prompt_estimate
+        if call.images:
+            return min(estimate, route.max_model_len)
         return min(estimate, prompt_bound(call, route.max_model_len)) if call.path in SCORING else estimate
 
     def failed(self, error: object) -> GatewayError:

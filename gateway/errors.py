@@ -231,7 +231,8 @@ class UpstreamBroken(UpstreamFailed):
 class EngineDied(UpstreamBroken):
     """The copy's engine died while it had the request, which may be the cause: nothing sends it again.
 
-    Copies whose engine is known to be dead get no requests, so this is never about an earlier death.
+    vLLM gives the same answer to later requests until its server ends. Copies whose engine is known to be
+    dead get none; a gateway that does not know of the death yet takes it for the request's.
     """
 
     code = "engine_died"

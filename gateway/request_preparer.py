@@ -101,12 +101,14 @@ class RequestPreparer:
             part.ticket = ticket
 
     async def hold(self, context: RequestContext, models: Sequence[Resolution]) -> bool:
-        """Wait for a copy if the base model of `models` is scaled to zero and no fallback can serve instead.
+        """Wait for a copy of the first of `models` that can get one, unless any of them has a copy now.
 
         Returns True if it waited; `refresh` must follow.
         """
-        able = [model for model in models if not model.is_excluded]
-        if not able or able[0].copies or not able[0].route.hold_seconds:
+        able = [
+            model for model in models if not model.is_excluded and (model.copies or model.route.hold_seconds)
+        ]
+        if not able or able[0].copies:
             return False
         resolution, *others = able
         if not resolution.route.may_get_copy(resolution.adapter):
@@ -116,7 +118,9 @@ class RequestPreparer:
             return False
         context.trace.pause()
         try:
-            await self._room.copies(resolution, context.caller.tenant, len(context.body))
+            await self._room.copies(
+                resolution, context.caller.tenant, len(context.body), reads_images=bool(context.call.images)
+            )
         finally:
             context.trace.resume()
         return True

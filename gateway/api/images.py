@@ -1,7 +1,8 @@
 """Checks a chat's content parts, and reads the sizes of its images.
 
-Part types are an allow-list. vLLM fetches the URLs of images, audio and video from the operator's network,
-and reuses a cached image by a `uuid` in the part whichever tenant sent it first.
+Part types and their fields are an allow-list. vLLM reads a part by its fields, whatever its type says: it
+fetches the URLs of images, audio and video from the operator's network, and reuses a cached image by a `uuid`
+in the part whichever tenant sent it first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MAX_IMAGES: Final = 64
 """Most images of one request."""
 MAX_SIDE: Final = 16_384
 MAX_PIXELS: Final = 64 << 20
-"""Most pixels of one image: a copy decodes it to 192 MiB. Pillow refuses 179 million pixels."""
+"""Most pixels of a request's images together: a copy decodes them to 192 MiB. Pillow refuses 179 million."""
 MEDIA_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
 DETAILS: Final = ("auto", "low", "high")
 _DATA_URL: Final = re.compile(r"data:([^;,]{0,64});base64,")
@@ -29,14 +30,8 @@ _HTTPS_URL: Final = re.compile(
     r"https://([a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)(?::443)?/[!-\[\]-~]{0,4000}"
 )
 """A host without user, other port or backslash, which parsers of URLs read differently."""
-_TEXTS: Final[Mapping[str, str]] = {
-    "text": "text",
-    "input_text": "text",
-    "output_text": "text",
-    "refusal": "refusal",
-    "thinking": "thinking",
-}
-"""Types of parts that hold text, and the name of the text."""
+_TEXTS: Final = ("text", "refusal", "thinking")
+"""Types of parts that hold text, in a field of the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +60,24 @@ def read_images(messages: Sequence[Mapping[str, Any]], hosts: Collection[str] = 
 
 def read_parts(content: object, where: str, hosts: Collection[str]) -> list[Image]:
     """Check the parts of one message; return its images. Raises BadRequest as `read_images`."""
+    if content is not None and not isinstance(content, str | list):
+        raise BadRequest(f"{where} must be a string or a list of parts.", param=where)
     parts = content if isinstance(content, list) else []
     images = (_read_part(part, f"{where}[{number}]", hosts) for number, part in enumerate(parts))
     return [image for image in images if image is not None]
 
 
 def check_count(images: Sequence[Image], param: str) -> None:
-    """Raise BadRequest if a request has too many images."""
+    """Raise BadRequest if a request has too many images, or too many pixels in them."""
     if len(images) > MAX_IMAGES:
         raise BadRequest(f"A request may hold at most {MAX_IMAGES} images.", param=param)
+    pixels = sum(image.width * image.height for image in images)
+    if pixels > MAX_PIXELS:
+        raise BadRequest(
+            f"The request's images have {pixels} pixels together, at most {MAX_PIXELS} are served. Send "
+            "fewer or smaller ones.",
+            param=param,
+        )
 
 
 def image_tokens(images: Sequence[Image], rule: ImageTokens) -> int:
@@ -88,12 +92,12 @@ def _read_part(part: object, where: str, hosts: Collection[str]) -> Image | None
     kind = part.get("type") if isinstance(part, dict) else None
     if isinstance(part, dict) and kind == "image_url":
         return _read_image(part, where, hosts)
-    name = _TEXTS.get(kind) if isinstance(kind, str) else None
-    if not isinstance(part, dict) or name is None:
+    if not isinstance(part, dict) or kind not in _TEXTS:
         served = '{"type": "text", "text": "..."} or {"type": "image_url", "image_url": {"url": "..."}}'
         raise BadRequest(f"{where} must be {served}: other kinds of parts are not served.", param=where)
-    if not isinstance(part.get(name), str):
-        raise BadRequest(f"{where}.{name} must be a string.", param=f"{where}.{name}")
+    if not isinstance(part.get(kind), str):
+        raise BadRequest(f"{where}.{kind} must be a string.", param=f"{where}.{kind}")
+    _check_fields(part.keys() - {"type", kind}, where)
     return None
 
 
@@ -101,11 +105,16 @@ def _read_image(part: Mapping[str, Any], where: str, hosts: Collection[str]) -> 
     image = part.get("image_url")
     if not isinstance(image, dict) or not isinstance(image.get("url"), str):
         raise BadRequest(f"{where}.image_url must be an object with a url.", param=f"{where}.image_url")
-    if name := next(iter((part.keys() - {"type", "image_url"}) | (image.keys() - {"url", "detail"})), ""):
-        raise BadRequest(f"{where}: {name[:64]} is not served. Remove it.", param=where)
-    if image.get("detail", "auto") not in DETAILS:
+    _check_fields((part.keys() - {"type", "image_url"}) | (image.keys() - {"url", "detail"}), where)
+    if (image.get("detail") or "auto") not in DETAILS:
         raise BadRequest(f"{where}.image_url.detail must be one of {', '.join(DETAILS)}.", param=where)
     return _read_url(image["url"], f"{where}.image_url", hosts)
+
+
+def _check_fields(others: Collection[str], where: str) -> None:
+    """Raise BadRequest for fields of a part that are not served."""
+    if others:
+        raise BadRequest(f"{where}: {min(others)[:64]} is not served. Remove it.", param=where)
 
 
 def _read_url(url: str, where: str, hosts: Collection[str]) -> Image:
@@ -134,10 +143,10 @@ def _read_data(media_type: str, text: str, where: str) -> Image:
     if (size := image_size(data)) is None:
         raise BadRequest(f"{where} is not a PNG, JPEG, WebP or GIF image.", param=where)
     width, height = size
-    if max(size) > MAX_SIDE or width * height > MAX_PIXELS:
+    if max(size) > MAX_SIDE:
         raise BadRequest(
-            f"{where}: the image has {width} x {height} pixels. The limits are {MAX_SIDE} a side and "
-            f"{MAX_PIXELS} in all. Send a smaller one.",
+            f"{where}: the image has {width} x {height} pixels, at most {MAX_SIDE} a side are served. Send a "
+            "smaller one.",
             param=where,
         )
     return Image(width, height)

@@ -1,9 +1,10 @@
 """Has vLLM load adapters for requests, and unload first those that were used longest ago.
 
 vLLM reads a registered adapter again from its files when its own cache has dropped it, and its engine dies if
-they are gone. So no more adapters are ever registered than the server's cache holds
+they are gone. So a gateway registers no more adapters than the server's cache holds
 (`CopyRoute.max_adapters`): a copy that is full unloads one before it loads another, and loads of such a copy
-follow each other.
+follow each other. Gateways see each other's loads at the next poll, so each further one may exceed the bound
+by one until then.
 """
 
 from __future__ import annotations

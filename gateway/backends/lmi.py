@@ -113,15 +113,19 @@ class LineTranslator:
             # The container does not stream.
             value = {**value, "token": {"text": value["generated_text"]}}
         if isinstance(value, dict) and isinstance(value.get("token"), dict):
+            demand_model(value.get("model"), self._expected)
             self._whole = value.get("generated_text") is not None or bool(value.get("details"))
             return b"".join(b"data: " + orjson.dumps(item) + b"\n\n" for item in self._head.chunks(value))
         raise UpstreamFailed("The backend sent a line that is no part of an answer.")
 
     def _rename(self, lines: bytes) -> bytes:
         """Put the gateway's model name in place of the container's."""
-        if self._renamed is None and (match := _MODEL.search(lines)):
-            demand_model(orjson.loads(b"{" + match[0] + b"}")["model"], self._expected)
-            self._renamed = match[0], b'"model":' + orjson.dumps(self._head.model)
+        if self._renamed is None:
+            match = _MODEL.search(lines)
+            if match is not None or b'"choices"' in lines:
+                demand_model(orjson.loads(b"{" + match[0] + b"}")["model"] if match else None, self._expected)
+            if match is not None:
+                self._renamed = match[0], b'"model":' + orjson.dumps(self._head.model)
         if self._renamed is None or self._renamed[0] == self._renamed[1]:
             return lines
         return lines.replace(*self._renamed)
@@ -151,6 +155,7 @@ def whole_answer(body: bytes, request_id: str, model: str, *, chat: bool, expect
         demand_model(value.get("model"), expected)
         return orjson.dumps({**value, "model": model})
     if isinstance(value, dict) and isinstance(value.get("generated_text"), str):
+        demand_model(value.get("model"), expected)
         return orjson.dumps(_Head(request_id, model, chat).whole(value))
     raise UpstreamFailed("The backend's answer is neither OpenAI's nor LMI's.")
 

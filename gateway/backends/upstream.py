@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,6 +144,10 @@ class UpstreamStream:
             self._answer = None
 
 
+_ENGINE_DEAD: Final = re.compile(rb'"message"\s*:\s*"' + ENGINE_DEAD.encode())
+"""The message's beginning: texts of clients, which an error may repeat, stand elsewhere or escaped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A whole response with a status other than 200; header names are in lower case."""
@@ -154,7 +159,7 @@ class Refusal:
     @property
     def engine_died(self) -> bool:
         """True for vLLM's answer after its engine died: the server is about to end."""
-        return self.status == 500 and ENGINE_DEAD.encode() in self.body
+        return self.status == 500 and _ENGINE_DEAD.search(self.body) is not None
 
     def error(self, request_id: str) -> GatewayError:
         """Return the client's error; details that are not for the client are logged."""

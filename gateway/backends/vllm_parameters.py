@@ -41,6 +41,7 @@ def is_known(request: BackendRequest, parameter: str, path: str = "") -> bool | 
     version = engine.removeprefix(_VLLM)
     capability = vllm_capability(version)
     if capability is None:
-        return None if version_of(version) is None else False  # None where the version is no number
+        # A version that is no number tells nothing, nor does that of a build from sources without tags.
+        return None if version_of(version) is None or "dev" in version else False
     parameters = capability.parameters.get(_ENDPOINTS.get(path or request.call.path, ""))
     return None if parameters is None else parameter in parameters

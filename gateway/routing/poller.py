@@ -57,7 +57,7 @@ class LoadPoller:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self) -> None:
-        """Poll every copy once an interval; a copy that does not answer delays no other."""
+        """Poll all copies at once, each interval; one that does not answer delays the next round."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
         async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -110,23 +110,29 @@ class LoadPoller:
             await self._read_paths(session, copy)
 
     async def _check_health(self, session: aiohttp.ClientSession, copy: CopyRoute) -> None:
-        """Ask a server whether it lives: without an answer it is away, and at 503 its engine is dead."""
+        """Ask a server whether it lives: without an answer it is away, and at 503 its engine is dead.
+
+        A proxy's 502 or 504, and any other failure, says that the server behind it is gone.
+        """
         known, asked_at = self._fleet.copy(copy.id), time.monotonic()
         try:
             headers = self._headers.for_copy(copy)
             url = copy.url + "/health"
             async with self._slots, session.get(url, headers=headers, allow_redirects=False) as response:
-                dead = response.status == 503
+                status = response.status
         except (aiohttp.ClientError, OSError) as error:
             known.report = None
             self._away.add(copy.id)
             if not isinstance(error, TimeoutError):
                 known.restarted()  # its process has ended
             return
-        if dead:
+        if status >= 500:
             known.engine_died()
+            if status != 503:
+                known.restarted()
             return
-        known.healthy(asked_at=asked_at)
+        if status == 200:
+            known.healthy(asked_at=asked_at)
         self._answered(copy)
 
     def _answered(self, copy: CopyRoute) -> None:

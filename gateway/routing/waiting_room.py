@@ -16,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Final
 
 from redis.asyncio import Redis
@@ -24,6 +25,7 @@ from redis.exceptions import RedisError
 from contracts.demand import DEMAND_SECONDS, demand_key
 from gateway.errors import RoutesUnavailable, UpstreamUnreachable, Waking
 from gateway.routing import Resolution
+from gateway.routing.images import reading_images
 from gateway.routing.route_feed import RouteFeed
 
 logger = logging.getLogger(__name__)
@@ -65,11 +67,14 @@ class WaitingRoom:
             self._bell.set()
         self._asked[base] = time.monotonic() + DEMAND_SECONDS
 
-    async def copies(self, resolution: Resolution, tenant: str, size: int) -> None:
+    async def copies(
+        self, resolution: Resolution, tenant: str, size: int, *, reads_images: bool = False
+    ) -> None:
         """Wait until the base model has copies, will get none, or is gone; then resolve the model again.
 
         Args:
             size: bytes of the request.
+            reads_images: wait for a copy that reads images.
 
         Raises:
             Waking: the room is full, or the request's time is over.
@@ -80,6 +85,8 @@ class WaitingRoom:
                 await asyncio.sleep(min(POLL_SECONDS, left()))
                 with suppress(RoutesUnavailable):
                     route = self._feed.current().bases.get(base)
+                    if route is not None and reads_images:
+                        route = reading_images(replace(resolution, route=route)).route
                     if route is None or route.copies_for(adapter) or not route.hold_seconds:
                         return
                     if not route.may_get_copy(adapter):

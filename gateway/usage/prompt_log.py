@@ -39,7 +39,7 @@ _STREAM_LENGTH: Final = 20_000
 """Most entries that wait for the control plane, roughly; the oldest are dropped."""
 _STREAM_BYTES: Final = 64 << 20
 """Bytes of Redis's memory beyond which nothing is added: usage events and limits need the rest."""
-_IMAGE_DATA: Final = re.compile(rb"(data:[a-z]{1,20}\\?/[a-z0-9.+-]{1,40};base64,)([A-Za-z0-9+/=\\]{65,})")
+_IMAGE_DATA: Final = re.compile(rb"(?i)(data:[a-z]{1,20}\\?/[a-z0-9.+-]{1,40};base64,)([a-z0-9+/=\\]{65,})")
 """Matches a data URL in JSON, where a slash may be escaped."""
 _SAMPLES: Final = 50
 _BATCH: Final = 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 import pytest
 
 from contracts.base_routes import BaseRoute, CopyRoute
+from contracts.demand import demand_key
 from contracts.image_tokens import NO_IMAGES, ImageTokens
 from contracts.limits import Limit, LimitsRoute
 from contracts.route_table import AdapterRoute, RouteTable
@@ -20,6 +22,7 @@ from tests.gateway.conftest import ControlPlane, GatewayProcess, reference, rout
 from tests.gateway.routing.conftest import server_thread, stand_ins
 from tests.gateway.routing.standin import StandIn
 from tests.gateway.test_app import ask, post
+from tests.waiting import eventually
 
 __all__ = ["server_thread", "stand_ins"]
 PICTURE = data_url(png(1024, 1024))
@@ -140,9 +143,38 @@ def test_a_fallback_that_reads_images_answers_at_once(
     assert (able.calls(), other.calls()) == (1, 0)
 
 
-def test_a_logged_prompt_has_the_images_size_alone() -> None:
+@pytest.mark.costly("requests to a gateway process")
+@pytest.mark.parametrize("is_fallback", [False, True])
+def test_a_copy_that_reads_images_is_waited_for_beside_one_that_does_not(
+    pooled_gateway: GatewayProcess,
+    control_plane: ControlPlane,
+    stand_ins: Callable[[int], list[StandIn]],
+    is_fallback: bool,
+) -> None:
+    """The model's own copy, or that of a fallback, is asleep; requests with text alone go on meanwhile."""
+    able, other = stand_ins(2)
+    copy = replace(WORKER, id=f"w-{id(other)}", url=other.url)
+    asleep, awake = replace(VLLM, id="asleep"), replace(VLLM, id=f"v-{id(able)}", url=able.url)
+    table = table_of(copy, hold_seconds=0 if is_fallback else 30, absent=() if is_fallback else (asleep,))
+    reading = BaseRoute("other", 8192, hold_seconds=30, absent=(asleep,))
+    table = replace(table, bases={**table.bases, "other": reading}) if is_fallback else table
+    version = control_plane.replace(pooled_gateway, table)
+    name = "other" if is_fallback else "base"
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(post, pooled_gateway, chat_with_images("bot" if is_fallback else "base"))
+        eventually(lambda: control_plane.client.hgetall(demand_key(name)))
+        assert post(pooled_gateway, {"model": "base", "messages": ask(tokens=1)}).status_code == 200
+        assert not asked.done()
+        route = table.bases[name]
+        control_plane.change(version + 1, f"bases/{name}", replace(route, copies=(*route.copies, awake)))
+        assert asked.result(60).status_code == 200
+    assert (able.calls(), other.calls()) == (1, 1)
+
+
+@pytest.mark.parametrize("form", ["png", "PNG"])
+def test_a_logged_prompt_has_the_images_size_alone(form: str) -> None:
     for slash in ("/", "\\/"):
-        head, data = f"data:image{slash}png;base64,", ("A" * 99 + slash) * 10
+        head, data = f"data:image{slash}{form};base64,", ("A" * 99 + slash) * 10
         kept = without_images(f'{{"url": "{head}{data}", "text": "data:x"}}'.encode())
         assert kept == f'{{"url": "{head}<{len(data)} characters>", "text": "data:x"}}'.encode()
     for body in (b'{"text": "hi"}', b'{"text": "data:image/png;base64,AAAA"}'):

@@ -12,15 +12,17 @@ def png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + head + bytes(4)
 
 
-def gif(width: int, height: int) -> bytes:
-    return b"GIF89a" + struct.pack("<HH", width, height) + bytes(8)
+def gif(width: int, height: int, before: bytes = b"", *, screen: tuple[int, int] = (1, 1)) -> bytes:
+    """A GIF with the blocks `before` ahead of its first frame."""
+    colors = struct.pack("<HHBBB", *screen, 0x80, 0, 0) + bytes(6)
+    return b"GIF89a" + colors + before + struct.pack("<cHHHHB", b",", 0, 0, width, height, 0)
 
 
 def jpeg(width: int, height: int, before: bytes = b"") -> bytes:
     """A JPEG with the segments `before` between the usual first one and the frame."""
     first = b"\xff\xe0\x00\x10JFIF\x00" + bytes(9)
     frame = struct.pack(">2sHBHHB", b"\xff\xc2", 17, 8, height, width, 3) + bytes(9)
-    return b"\xff\xd8" + first + before + frame
+    return b"\xff\xd8" + first + before + frame + b"\xff\xda"
 
 
 def webp(width: int, height: int, form: bytes) -> bytes:

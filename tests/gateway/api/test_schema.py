@@ -92,7 +92,9 @@ def test_what_passes_can_be_sent_on(name: str) -> None:
     """No nesting depth can be read but not written."""
 
     def passes(levels: int) -> bool:
-        value = [{"role": "user", "content": _deep(levels)}] if name == "messages" else [_deep(levels)]
+        value = (
+            [{"role": "user", "content": "", "x": _deep(levels)}] if name == "messages" else [_deep(levels)]
+        )
         try:
             call = parse(CHAT, chat(**{name: value}))
         except BadRequest:

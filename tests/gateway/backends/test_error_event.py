@@ -13,6 +13,7 @@ from gateway.api.sse import EventStream, UsageView
 from gateway.api.usage import Usage
 from gateway.backends.error_event import stream_error
 from gateway.backends.lmi import LineTranslator
+from gateway.backends.upstream import Refusal
 from gateway.errors import BadRequest, UpstreamBroken, UpstreamFailed, UpstreamTimeout
 from tests.gateway.backends.conftest import sse
 from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
@@ -105,3 +106,16 @@ def test_the_breaker_counts_what_is_the_copys_fault(
     body = {"model": "base", "stream": True, "messages": ask(tokens=4, delay=0.0001, fail="event", code=code)}
     statuses = [post(gateway, body).status_code for _ in range(14)]
     assert (503 in statuses) is opened, statuses
+
+
+@pytest.mark.parametrize(
+    ("message", "died"),
+    [
+        ("EngineCore encountered an issue. See stack trace (above) for the root cause.", True),
+        ("KeyError: 'EngineCore encountered an issue'", False),
+        ('{"message": "EngineCore encountered an issue"}', False),
+    ],
+)
+def test_an_echoed_text_ends_no_engine(message: str, died: bool) -> None:
+    body = json.dumps({"error": {"message": message, "code": 500}}).encode()
+    assert Refusal(500, body, {}).engine_died is died

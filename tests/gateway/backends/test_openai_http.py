@@ -240,6 +240,7 @@ def test_a_bound_that_an_old_version_ignores_is_refused(engine: str, serves: boo
         ("vLLM 0.10.0", True),
         ("vLLM 0.32.0", True),
         ("vLLM dev", True),
+        ("vLLM 0.1.dev1+g1a2b3c4", True),
         ("", True),
     ],
 )

@@ -102,6 +102,10 @@ def test_an_answer_by_the_base_model_in_place_of_the_adapter_is_an_error(ref: Ad
     for line in (orjson.dumps(chunk) + b"\n", b"data: " + orjson.dumps(chunk) + b"\n\n"):
         with pytest.raises(UpstreamBroken, match="another model"):
             LineTranslator("r", "bot", chat=True, expected=expected).feed(line)
+        with pytest.raises(UpstreamBroken, match="another model"):
+            LineTranslator("r", "bot", chat=True, expected=expected).feed(
+                line.replace(b'"model":"base",', b"")
+            )
         right = line.replace(b'"base"', orjson.dumps(ref.name))
         assert b'"bot"' in LineTranslator("r", "bot", chat=True, expected=expected).feed(right)
     whole = orjson.dumps({"model": "base", "choices": []})
