@@ -286,8 +286,8 @@ UNSENT: Final[tuple[tuple[tuple[type[Exception], ...], Row], ...]] = (
         Row(
             "NoCredentials",
             "",
-            "The control plane's Celery worker finds no AWS credentials: provide them by environment, "
-            "profile, web identity or instance role.",
+            "The control plane finds no AWS credentials: provide them to its Celery worker, and to its web "
+            "server for reading prices, by environment, profile, web identity or instance role.",
         ),
     ),
     (
