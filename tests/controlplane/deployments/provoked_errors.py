@@ -388,7 +388,7 @@ CASES: list[tuple[Callable[[World], None], str, bool]] = [
         "AWS refused the call: see its message for what to change.",
         False,
     ),
-    (no_credentials, "The control plane's Celery worker finds no AWS credentials: provide", False),
+    (no_credentials, "The control plane finds no AWS credentials: provide", False),
     (profile_is_missing, "The AWS profile of the control plane's Celery worker is not in its", False),
     (credential_process_fails, "The source of the control plane's AWS credentials provides none:", True),
     (no_region, "No region is set: set the target's region.", False),
