@@ -42,7 +42,8 @@ class Prices:
             if asked.get("component", component) == component
             and asked.get("regionCode", self._region) == self._region
         ]
-        page, following = _page(found, request.get("NextToken"))
+        odd = _product(self._region, "Hosting", "ml.g5.2xlarge", Decimal(0)).replace('"Hrs"', '"Requests"')
+        page, following = _page([odd, *found], request.get("NextToken"))
         return {
             "FormatVersion": "aws_v1",
             "PriceList": page,
@@ -54,7 +55,7 @@ class Prices:
         regions = {value for item in request.get("filters", []) for value in item["values"]}
         found = [
             _rate(self._region, use, name, price, payment, years)
-            for use in ("Host", "Train")
+            for use in ("Host", "AsyncHost", "Train")
             for name, price in HOURLY.items()
             for payment in request.get("savingsPlanPaymentOptions", _PAYMENTS)
             for years in (1, 3)

@@ -115,7 +115,8 @@ def adapter_check(
     quota_check_registration(tenant=tenant, name=name, adding=size_bytes)
     adapter = Adapter.objects.filter(tenant=tenant, name=name).select_related("pinned").first()
     default = None if adapter is None else default_number(adapter=adapter)
-    is_pinned = adapter is not None and adapter.pinned_id is not None
+    # The next version that is served ends an automatic pin.
+    is_pinned = adapter is not None and adapter.pinned_id is not None and not adapter.pinned_automatically
     return default, bool(make_default) or default is None or not (is_pinned or make_default is False)
 
 

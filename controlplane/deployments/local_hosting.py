@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -13,11 +12,10 @@ from controlplane.deployments.containers.options import (
     WORKER_VARIABLES,
     LmiOptions,
 )
-from controlplane.deployments.containers.vllm_flags import OPERATORS_FLAGS
+from controlplane.deployments.containers.vllm_flags import operators_flag_check
 from controlplane.deployments.models import Deployment
 from controlplane.errors import InvalidInputError
 
-_NUMBER: Final = re.compile(r"-[0-9.]+")
 _VLLM_OWN_VARIABLES: Final = frozenset({"VLLM_API_KEY", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"})
 
 
@@ -58,24 +56,10 @@ def _check_vllm_environment(environment: Mapping[str, str]) -> None:
     """Raise InvalidInputError for a variable that vLLM does not read, or that is no operator's flag."""
     for name, value in environment.items():
         if name.startswith(VLLM_FLAG):
-            _check_vllm_flag(name, value)
+            operators_flag_check(name, name.removeprefix(VLLM_FLAG), value)
         elif not name.startswith(VLLM_VARIABLES) or name in _VLLM_OWN_VARIABLES:
             text = (
                 f"environment {name} has no effect on vLLM on a host: its variables start with"
                 f" {', '.join(VLLM_VARIABLES)}, and its flags are {VLLM_FLAG}<NAME>"
             )
             raise InvalidInputError(text, field="environment")
-
-
-def _check_vllm_flag(name: str, value: str) -> None:
-    """Raise InvalidInputError unless it is an operator's flag by its whole name, with no second one in it."""
-    flag = name.removeprefix(VLLM_FLAG).lower().replace("_", "-")
-    if flag not in OPERATORS_FLAGS:
-        raise InvalidInputError(
-            f"environment {name}: --{flag} is no flag that operators may set. Use the deployment's field or "
-            f"option for it, or one of {', '.join(sorted(OPERATORS_FLAGS))}, by its whole name",
-            field="environment",
-        )
-    if value.startswith("-") and not _NUMBER.fullmatch(value):
-        text = f"environment {name}: a flag's value must not start with -, which begins another flag"
-        raise InvalidInputError(text, field="environment")

@@ -108,7 +108,7 @@ class Entries:
         if any(_CHECKPOINT.fullmatch(part) for part in folder.split("/")):
             return self._checkpoint_file(folder, file)
         if file in EXTRA_FILES:
-            return file if self._may_be_own(folder) else None
+            return file if self._may_be_own(folder, file) else None
         if file in self._found:
             raise RefusedError(f"the archive holds {file} in two folders: pack a single adapter")
         self._found[file] = folder
@@ -121,10 +121,20 @@ class Entries:
             files.add(file)
         return None if self._found or folder != next(iter(self._checkpoints)) else file
 
-    def _may_be_own(self, folder: str) -> bool:
+    def _may_be_own(self, folder: str, file: str) -> bool:
+        """Return False for a card that is another's, or comes after too many others.
+
+        Raises:
+            RefusedError: a pooling file comes after too many others: without it, embeddings would be wrong.
+        """
         if self._found:
             return folder in self._found.values()
         self._extras += 1
+        if self._extras > MOST_EXTRAS and file in POOLING_FILES:
+            raise RefusedError(
+                f"the archive holds more than {MOST_EXTRAS} cards and pooling files before the adapter: pack "
+                "the adapter's folder alone"
+            )
         return self._extras <= MOST_EXTRAS
 
 

@@ -10,10 +10,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="adapter",
             name="pinned_automatically",
-            field=models.BooleanField(
-                db_default=False,
-                default=False,
-                help_text="True if `pinned` only waits for a version that something can serve.",
-            ),
+            field=models.BooleanField(db_default=False, default=False),
         )
     ]

@@ -20,6 +20,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.deployments.capabilities import RunningEngine, base_needs
 from controlplane.deployments.models import Copy
 from controlplane.deployments.selectors import copy_list
+from controlplane.errors import UnsealError
 
 __all__ = ["Smoke", "judge", "smoke_test"]
 
@@ -63,7 +64,10 @@ def _prober(copy: Copy, base_model: BaseModel, ref: AdapterRef) -> Prober:
         case Copy.Kind.WORKER:
             return WorkerProber(copy, base_model, ref)
         case Copy.Kind.OPENAI_HTTP:
-            return OpenAIHttpProber(copy, base_model, ref)
+            try:
+                return OpenAIHttpProber(copy, base_model, ref)
+            except UnsealError as error:
+                raise CopyUnableError("its credentials cannot be opened") from error
     raise CopyUnableError(
         f"the test cannot run on SageMaker: {_SAGEMAKER[Copy.AdapterNaming(copy.adapter_naming)]}"
     )

@@ -82,7 +82,9 @@ class InstancePricesApi(generics.ListAPIView[InstancePrice]):
 
 class AwsPricesInput(StrictSerializer, serializers.Serializer[Any]):
     target = serializers.CharField(help_text="SageMaker target whose credentials read the prices.")
-    region = serializers.CharField(max_length=30, default="", help_text="By default the target's.")
+    region = serializers.CharField(
+        max_length=30, default="", allow_blank=True, help_text="By default the target's."
+    )
     payment = serializers.ChoiceField(
         choices=Payment.choices, default=Payment.NO_UPFRONT, help_text="When the Savings Plan is paid for."
     )
@@ -91,13 +93,14 @@ class AwsPricesInput(StrictSerializer, serializers.Serializer[Any]):
 class AwsPricesApi(APIView):
     permission_classes = (Staff,)
 
-    @idempotent()
+    # AWS's answers take seconds, in which no transaction may be open; a repeat adds nothing.
+    @idempotent(atomic=False)
     @extend_schema(request=AwsPricesInput, responses={201: InstancePriceSerializer(many=True)})
     def post(self, request: Request) -> Response:
         """Reads today's on-demand prices and 1-year Savings Plan rates from AWS; returns the added prices."""
         values = validated(AwsPricesInput, request.data)
-        added = instance_prices_read(**values | {"target": target_get(name=values["target"])})
-        return Response(InstancePriceSerializer(added, many=True).data, status.HTTP_201_CREATED)
+        read = instance_prices_read(**values | {"target": target_get(name=values["target"])})
+        return Response(InstancePriceSerializer(read.added, many=True).data, status.HTTP_201_CREATED)
 
 
 class _Range(serializers.Serializer[Any]):

@@ -7,6 +7,7 @@ one region and as of today.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,8 +28,8 @@ from controlplane.errors import ConflictError, InvalidInputError, UnavailableErr
 
 YEAR_SECONDS: Final = 365 * 24 * 3600
 _SERVICE: Final = "AmazonSageMaker"
-_HOSTING: Final = "Host:"
-"""In a usage type, as in `USE1-Host:ml.g5.xlarge`: an instance of an endpoint, not of a notebook or a job."""
+_HOSTING: Final = re.compile(r"(?:[A-Z0-9]+-)?Host:(.+)")
+"""A usage type such as `USE1-Host:ml.g5.xlarge`: an instance of an endpoint, not of a notebook or a job."""
 
 
 class Payment(TextChoices):
@@ -50,16 +51,25 @@ class Quote:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class ReadPrices:
+    """What a reading changed: prices that it added, and how many others of today it left in place."""
+
+    added: list[InstancePrice]
+    kept: int
+
+
 def instance_prices_read(
     *,
     target: Target,
     region: str = "",
     payment: str = Payment.NO_UPFRONT,
     connect: Callable[[Target], ServicesAccount] = ServicesAccount.from_target,
-) -> list[InstancePrice]:
+) -> ReadPrices:
     """Add today's prices of the instance types that deployments can use, where they differ from the table's.
 
-    Prices that were already added for today are kept.
+    Prices that were already added for today are kept, also those of another payment: the table holds one rate
+    of a plan.
 
     Args:
         region: by default the target's.
@@ -82,7 +92,7 @@ def instance_prices_read(
     quotes = _quotes(target, region, payment, connect)
     if not quotes:
         raise InvalidInputError(f"AWS has no prices of SageMaker endpoints in {region[:40]}", field="region")
-    return list(_add(quotes, region))
+    return _add(quotes, region)
 
 
 def _quotes(
@@ -100,14 +110,15 @@ def _quotes(
         raise InvalidInputError(str(error), field="target") from error
 
 
-def _add(quotes: Iterable[Quote], region: str) -> Iterator[InstancePrice]:
+def _add(quotes: Iterable[Quote], region: str) -> ReadPrices:
     today, prices = timezone.now().date(), InstancePrices()
+    added, kept = list[InstancePrice](), 0
     for quote in sorted(quotes, key=lambda quote: (quote.instance_type, quote.plan)):
         known = prices.on(today, instance_type=quote.instance_type, region=region, plan=quote.plan)
         if known and (known.hour_nano, known.currency) == (quote.hour_nano, quote.currency):
             continue
         try:
-            yield instance_price_set(
+            price = instance_price_set(
                 instance_type=quote.instance_type,
                 region=region,
                 effective_from=today,
@@ -117,8 +128,10 @@ def _add(quotes: Iterable[Quote], region: str) -> Iterator[InstancePrice]:
                 plan=quote.plan,
             )
         except ConflictError:
-            # A price of today was added before, by hand or by an earlier reading.
-            continue
+            kept += 1  # a price of today was added before, by hand or by an earlier reading
+        else:
+            added.append(price)
+    return ReadPrices(added, kept)
 
 
 def _on_demand(account: ServicesAccount, region: str) -> Iterator[Quote]:
@@ -133,16 +146,18 @@ def _on_demand(account: ServicesAccount, region: str) -> Iterator[Quote]:
     )
     for item in (json.loads(text) for page in pages for text in page["PriceList"]):
         name = _hosted_type(item["product"]["attributes"].get("usagetype", ""))
-        if name:
-            currency, amount = _hourly(item)
+        if name and (price := _hourly(item)):
+            currency, amount = price
             yield Quote(name, Plan.ON_DEMAND, currency, _nano(amount), "AWS Price List API")
 
 
-def _hourly(item: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the currency and amount of a product's on-demand price, which AWS states by the hour."""
-    (term,) = item["terms"]["OnDemand"].values()
-    (dimension,) = term["priceDimensions"].values()
-    ((currency, amount),) = dimension["pricePerUnit"].items()
+def _hourly(item: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return currency and amount of a product's one price by the hour; None for terms of any other form."""
+    terms = item.get("terms", {}).get("OnDemand", {})
+    dimensions = [dimension for term in terms.values() for dimension in term["priceDimensions"].values()]
+    if len(dimensions) != 1 or dimensions[0]["unit"] != "Hrs" or len(dimensions[0]["pricePerUnit"]) != 1:
+        return None
+    ((currency, amount),) = dimensions[0]["pricePerUnit"].items()
     return currency, amount
 
 
@@ -155,6 +170,7 @@ def _savings_plan(account: ServicesAccount, region: str, payment: str) -> Iterat
         savingsPlanTypes=["SageMaker"],
         savingsPlanPaymentOptions=[payment],
         serviceCodes=[_SERVICE],
+        maxResults=1000,
         filters=[{"name": "region", "values": [region]}],
     )
     for rate in (rate for page in pages for rate in page["searchResults"]):
@@ -166,8 +182,8 @@ def _savings_plan(account: ServicesAccount, region: str, payment: str) -> Iterat
 
 def _hosted_type(usage_type: str) -> str:
     """Return the instance type of an endpoint's usage type; "" for any other usage or type."""
-    _region, _, name = usage_type.partition(_HOSTING)
-    return name if name in INSTANCES else ""
+    match = _HOSTING.fullmatch(usage_type)
+    return match[1] if match and match[1] in INSTANCES else ""
 
 
 def _nano(amount: str) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 from controlplane.deployments.containers.channels import ADAPTER_CHANNEL, channel_folder
 from controlplane.deployments.containers.options import VLLM_FLAG, LmiOptions
 from controlplane.deployments.containers.speculation import speculative_config
-from controlplane.deployments.containers.vllm_own_flags import VLLM_OWN_FLAGS
+from controlplane.deployments.containers.vllm_flags import operators_flag_check
 from controlplane.errors import InvalidInputError
 
 _PREFIX: Final = "SM_VLLM_"
@@ -54,12 +54,18 @@ def vllm_environment(
 
 
 def vllm_environment_check(environment: Mapping[str, str]) -> None:
-    """Refuse variables that would replace what a deployment sets. Raises InvalidInputError."""
-    for name in environment:
-        flag = name.removeprefix(_PREFIX).lower().replace("_", "-")
+    """Refuse variables that would replace what a deployment sets, and flags that are no operator's.
+
+    Raises:
+        InvalidInputError: naming the variable.
+    """
+    for name, value in environment.items():
+        if name.startswith(_PREFIX):
+            operators_flag_check(name, name.removeprefix(_PREFIX), value)
+            continue
         if name.startswith(VLLM_FLAG):
             text = f"environment {name} has no effect at SageMaker: name it {_PREFIX}{name[len(VLLM_FLAG) :]}"
-        elif (name.startswith(_PREFIX) and flag in VLLM_OWN_FLAGS) or name in _OWN_VARIABLES:
+        elif name in _OWN_VARIABLES:
             text = (
                 f"environment {name} would replace what the deployment sets: omit it, or use the field or "
                 "option for it"

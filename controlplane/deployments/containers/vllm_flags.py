@@ -1,4 +1,4 @@
-"""Flags of `vllm serve` that an operator may give a copy on a host.
+"""Flags of `vllm serve` that an operator may give a copy, on a host or at SageMaker.
 
 They are whole names: vLLM's argparse takes any unambiguous beginning of a flag for the flag. Left out are
 flags that the deployment sets itself, that name code to import (`--middleware`, `--logits-processors`,
@@ -8,8 +8,12 @@ send templates, or that log prompts.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from controlplane.errors import InvalidInputError
+
+_NUMBER: Final = re.compile(r"-[0-9.]+")
 OPERATORS_FLAGS: Final = frozenset(
     {
         # memory and batches
@@ -76,3 +80,25 @@ OPERATORS_FLAGS: Final = frozenset(
         "uvicorn-log-level",
     }
 )
+
+
+def operators_flag_check(variable: str, flag: str, value: str) -> None:
+    """Refuse a flag unless it is an operator's by its whole name, with no second one in its value.
+
+    Args:
+        variable: name of the environment variable, for the message.
+        flag: the variable's part that names the flag, such as `MAX_LOGPROBS`.
+
+    Raises:
+        InvalidInputError: otherwise.
+    """
+    name = flag.lower().replace("_", "-")
+    if name not in OPERATORS_FLAGS:
+        raise InvalidInputError(
+            f"environment {variable}: --{name} is no flag that operators may set. Use the deployment's field "
+            f"or option for it, or one of {', '.join(sorted(OPERATORS_FLAGS))}, by its whole name",
+            field="environment",
+        )
+    if value.startswith("-") and not _NUMBER.fullmatch(value):
+        text = f"environment {variable}: a flag's value must not start with -, which begins another flag"
+        raise InvalidInputError(text, field="environment")

@@ -10,39 +10,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="deployment",
             name="fallback_instance_types",
-            field=models.JSONField(
-                blank=True,
-                db_default=models.Value([], models.JSONField()),
-                default=list,
-                help_text="sagemaker: further instance types, in the order in which they are tried.",
-            ),
+            field=models.JSONField(db_default=models.Value([], models.JSONField()), default=list),
         ),
         migrations.AddField(
             model_name="target",
             name="openai_path",
-            field=models.BooleanField(
-                db_default=False,
-                default=False,
-                help_text="sagemaker: gateways send chats to the endpoints' OpenAI path, where the image has it.",
-            ),
-        ),
-        migrations.AlterField(
-            model_name="copy",
-            name="api",
-            field=models.CharField(
-                choices=[("invocations", "Invocations"), ("openai", "Openai"), ("routes", "Routes")],
-                default="invocations",
-                max_length=20,
-            ),
-        ),
-        migrations.AlterField(
-            model_name="copy",
-            name="container",
-            field=models.CharField(
-                choices=[("lmi", "Lmi"), ("vllm", "Vllm"), ("tgi", "Tgi"), ("triton", "Triton")],
-                db_default="lmi",
-                default="lmi",
-                max_length=20,
-            ),
+            field=models.BooleanField(db_default=False, default=False),
         ),
     ]

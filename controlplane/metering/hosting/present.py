@@ -97,7 +97,7 @@ def _machines() -> Iterator[Hosted]:
             # Deployments of one endpoint share its machines.
             most = max(deployment.min_instances, endpoints.get(key, (0, ""))[0])
             endpoints[key] = (most, deployment.instance_type)
-            pools[key] = observed_instances(deployment)
+            pools[key] = observed_instances(deployment) or pools.get(key, {})
     for (target, endpoint), (instances, instance_type) in endpoints.items():
         if not (by_type := pools[target, endpoint]):
             by_type = {"": instances}

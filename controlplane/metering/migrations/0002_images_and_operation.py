@@ -14,14 +14,12 @@ _NAMES: Final = ("project", "key_id", "adapter", "alias", "arm", "base_model")
 _REST: Final = ("backend", "status")
 
 
-def _images(text: str) -> models.BigIntegerField[int, int]:
-    return models.BigIntegerField(db_default=0, default=0, help_text=text)
+def _images() -> models.BigIntegerField[int, int]:
+    return models.BigIntegerField(db_default=0, default=0)
 
 
 def _operation() -> models.CharField[str, str]:
-    return models.CharField(
-        db_default="", default="", help_text="Endpoint's name, such as chat.", max_length=200
-    )
+    return models.CharField(db_default="", default="", max_length=200)
 
 
 def _once(name: str, *when: str) -> models.UniqueConstraint:
@@ -32,11 +30,11 @@ class Migration(migrations.Migration):
     dependencies = [("metering", "0001_initial")]
 
     operations = [
-        migrations.AddField("usageeventrow", "images", _images("Images in the prompt.")),
+        migrations.AddField("usageeventrow", "images", _images()),
         migrations.AddField("usageeventrow", "operation", _operation()),
-        migrations.AddField("usagehour", "images", _images("Images in the prompts.")),
+        migrations.AddField("usagehour", "images", _images()),
         migrations.AddField("usagehour", "operation", _operation()),
-        migrations.AddField("usagerollup", "images", _images("Images in the prompts.")),
+        migrations.AddField("usagerollup", "images", _images()),
         migrations.AddField("usagerollup", "operation", _operation()),
         migrations.RemoveConstraint("usagehour", "usage_hour_once"),
         migrations.AddConstraint("usagehour", _once("usage_hour_once", "day", "hour")),

@@ -12,7 +12,7 @@ from django.urls import reverse
 from contracts.route_table import AdapterRoute
 from controlplane.adapters.aliases import adapter_pin, alias_move, alias_rollback, alias_split
 from controlplane.adapters.models import Adapter, AdapterVersion
-from controlplane.adapters.services import adapter_publish, adapter_register
+from controlplane.adapters.services import adapter_check, adapter_publish, adapter_register
 from controlplane.adapters.serving import ServingOption, serving_options, serving_problem
 from controlplane.adapters.validation import version_validate
 from controlplane.canaries.services import rollout_abort, rollout_start
@@ -140,6 +140,8 @@ def test_the_next_version_that_something_serves_releases_the_automatic_pin(
     register(tenant, base_model, "dora")
     [pin] = AuditRecord.objects.filter(action="adapter.pin")
     assert (pin.before, pin.after) == ({"pinned": None}, {"pinned": 1, "automatic": True})
+    check = adapter_check(tenant=tenant, name="pirate", base_model=base_model)
+    assert check == (1, True), "the next version that is served takes the name"
     register(tenant, base_model)
     adapter = Adapter.objects.get()
     assert (published(tenant).default, adapter.pinned) == (3, None)

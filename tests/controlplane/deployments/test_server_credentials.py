@@ -8,8 +8,10 @@ import json
 import pytest
 from pytest_django import Settings
 
+from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import BaseRoute
 from contracts.server_credentials import ServerCredentials
+from controlplane.adapters.smoke import smoke_test
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.endpoints import copies_sync
 from controlplane.deployments.copies.publishing import base_publish, homes_publish
@@ -160,6 +162,10 @@ def test_an_unreadable_credential_concerns_its_own_copy_alone(
     memories = memories_read([first, second], seconds=5)
     assert "enter the secret again" in str(memories[first.pk])
     assert "does not respond" in str(memories[second.pk])
+    Copy.objects.update(loads_adapters=True)
+    ref = AdapterRef("acme.bot.v1." + "0" * 12, "file:///nowhere/", "0" * 64, 8)
+    _, status, detail = smoke_test(base_model=tiny, ref=ref, progress=lambda: None)
+    assert (status, f"{first.pk}: its credentials cannot be opened" in detail) == ("skipped", True), detail
     polled = copies_poll([first, second])
     assert "GRAFTWORK_SEALING_KEYS" in polled[first.pk].error
     assert "GRAFTWORK_SEALING_KEYS" not in polled[second.pk].error

@@ -43,7 +43,18 @@ def test_an_image_tells_its_version_its_routes_and_its_driver() -> None:
     assert Image.from_name(f"{own}mine", family="vllm").engine_version == ("vllm", "")
 
 
-@pytest.mark.parametrize("name", ["SM_VLLM_MAX_LORAS", "VLLM_API_KEY", "GRAFTWORK_VLLM_FLAG_ENFORCE_EAGER"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SM_VLLM_MAX_LORAS",
+        "SM_VLLM_REVISION",
+        "SM_VLLM_SERVED_MODEL_NAM",
+        "SM_VLLM_MIDDLEWARE",
+        "SM_VLLM_ENABLE_PROMPT_TOKENS_DETAILS",
+        "VLLM_API_KEY",
+        "GRAFTWORK_VLLM_FLAG_ENFORCE_EAGER",
+    ],
+)
 def test_variables_that_the_deployment_sets_are_refused(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,

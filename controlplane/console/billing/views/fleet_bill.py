@@ -69,9 +69,17 @@ def prices_from_aws(request: HttpRequest) -> HttpResponse:
     """Add today's prices as AWS states them."""
     with FormErrors(request) as errors:
         sent = parsed(AwsPricesInput, posted(request, AwsPricesInput))
-        added = instance_prices_read(**sent | {"target": target_get(name=sent["target"])})
-        text = ngettext("%(n)s price added.", "%(n)s prices added.", len(added)) % {"n": len(added)}
-        messages.success(request, text if added else _("All prices are up to date."))
+        read = instance_prices_read(**sent | {"target": target_get(name=sent["target"])})
+        count = len(read.added)
+        text = ngettext("%(n)s price added.", "%(n)s prices added.", count) % {"n": count}
+        messages.success(request, text if count or read.kept else _("All prices are up to date."))
+        if read.kept:
+            text = ngettext(
+                "%(n)s price of today differs and was kept.",
+                "%(n)s prices of today differ and were kept.",
+                read.kept,
+            )
+            messages.warning(request, text % {"n": read.kept})
         return redirect("console:staff-instance-prices")
     asked = {"aws_values": posted(request, AwsPricesInput), "aws_errors": errors}
     return render(request, "staff/instance_prices.html", _price_context() | asked, status=422)

@@ -49,11 +49,11 @@ def staff(db: None) -> Client:
 
 def test_every_page_of_both_apis_is_read_for_endpoints_and_one_year(target: Target) -> None:
     InstancePrice.objects.all().delete()
-    added = instance_prices_read(target=target)
+    added = instance_prices_read(target=target).added
     assert [(row.instance_type, row.plan) for row in added] == [
         (name, plan) for name in sorted(HOURLY) for plan in (Plan.ON_DEMAND, Plan.SAVINGS_PLAN_1Y)
     ]
-    today = timezone.now().date()
+    today = added[0].effective_from
     on_demand = rate_in_force(instance_type=G5, region=REGION, plan=Plan.ON_DEMAND)
     assert (on_demand.hour, on_demand.currency) == (7.09, "USD")
     assert on_demand.source == f"AWS Price List API, read on {today}"
@@ -73,11 +73,12 @@ def test_only_changes_are_added_and_todays_price_is_kept(target: Target) -> None
     instance_price_set(
         instance_type=G5, region=REGION, effective_from=today, source="our contract", hour_nano=5_000_000_000
     )
-    added = instance_prices_read(target=target, payment=Payment.ALL_UPFRONT)
-    assert len(added) == 2 * len(HOURLY) - 1
+    read = instance_prices_read(target=target, payment=Payment.ALL_UPFRONT)
+    assert (len(read.added), read.kept) == (2 * len(HOURLY) - 1, 1)
     assert rate_in_force(instance_type=G5, region=REGION, plan=Plan.ON_DEMAND).hour == 5.0
     assert "All Upfront" in rate_in_force(instance_type=G5, region=REGION, plan=Plan.SAVINGS_PLAN_1Y).source
-    assert instance_prices_read(target=target, payment=Payment.ALL_UPFRONT) == []
+    again = instance_prices_read(target=target, payment=Payment.NO_UPFRONT)
+    assert (again.added, again.kept) == ([], 1 + len(HOURLY)), "the table holds one rate of a plan"
 
 
 def test_what_cannot_be_read_is_named(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,8 +108,11 @@ def test_staff_read_them_by_rest_and_on_the_page(target: Target, staff: Client) 
     assert answer.status_code == 404
     answer = staff.post(url, {"target": "sm", "payment": "later"}, content_type="application/json")
     assert answer.status_code == 400
-    answer = staff.post(url, {"target": "sm"}, content_type="application/json")
-    assert len(answer.json()) == 2 * len(HOURLY)
+    once = {"Idempotency-Key": "prices"}
+    for _ in range(2):
+        body = {"target": "sm", "region": ""}
+        answer = staff.post(url, body, content_type="application/json", headers=once)
+        assert len(answer.json()) == 2 * len(HOURLY)
 
     page = "/staff/instance-prices/"
     assert "Read prices" in staff.get(page).content.decode()
@@ -116,4 +120,6 @@ def test_staff_read_them_by_rest_and_on_the_page(target: Target, staff: Client) 
     assert "All prices are up to date." in again.content.decode()
     refused = staff.post(f"{page}aws", {"target": "sm", "region": "", "payment": "later"})
     assert refused.status_code == 422
+    other = staff.post(f"{page}aws", {"target": "sm", "region": "", "payment": "All Upfront"}, follow=True)
+    assert f"{len(HOURLY)} prices of today differ and were kept." in other.content.decode()
     assert "is not a valid choice" in refused.content.decode()
