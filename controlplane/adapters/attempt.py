@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from controlplane.adapters.aliases import default_record
 from controlplane.adapters.card import card_drop, card_take, file_put
 from controlplane.adapters.card_html import card_render
 from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemoval
-from controlplane.adapters.pooling import pooling_digests, pooling_take
+from controlplane.adapters.pooling import pooling_digests, pooling_take, pooling_traits
 from controlplane.adapters.quotas import quota_check_bytes
 from controlplane.adapters.selectors import default_number
 from controlplane.adapters.services import adapter_publish, staging_discard
@@ -67,6 +68,7 @@ class ValidationAttempt:
         config, config_sha256 = self._check_config()
         needs, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
         pooling = pooling_take(self._store, self._version.staging, embeds_only=config.embeds_only)
+        needs = replace(needs, traits=needs.traits | pooling_traits(pooling))
         digests = {_CONFIG: config_sha256, _WEIGHTS: weights_sha256, **pooling_digests(pooling)}
         digest, size = adapter_digest(digests), sum(sizes.values()) + sum(map(len, pooling.values()))
         self._smoke(digest, needs)

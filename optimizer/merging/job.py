@@ -45,7 +45,8 @@ def merge(model: Path, source: Checkpoint, adapter: Path, target: Path, reporter
     if loaded.embeds_only:
         raise JobError(
             Code.INCOMPATIBLE,
-            "the adapter was trained for embeddings, and a merged copy would lose its pooling: serve it unmerged",
+            "the adapter was trained for embeddings, and a merged copy would lose its pooling: serve it "
+            "unmerged",
         )
     base = BaseWeights(model, torch.float32)
     if base.config.experts is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.adapters.config import AdapterConfigError
 from contracts.adapters.renames import NO_RENAMES, Renames, renames_of
-from tests.contracts.adapters.adapter_checks import RANK, Shape, check, pair
+from tests.contracts.adapters.adapter_checks import Shape, check, pair
 
 RULES: Final = Renames(
     [
