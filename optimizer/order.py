@@ -78,7 +78,7 @@ class RunOrder:
 
     @property
     def adapter_sha256(self) -> str | None:
-        """Digest of the adapter's files; None without one. Raises SpecError if one is missing or malformed."""
+        """Digest of the adapter's files; None without one. Raises SpecError where a file is at fault."""
         if self.adapter is None:
             return None
         try:
