@@ -192,9 +192,10 @@ def test_guessed_tokens_change_no_greedy_answer(
             engine.add_request(request(name, [7, 8, 9] * 6, 24), owner)
         found = drain(engine)
         answers.append([tokens(found[name]) for name in ("base", "own")])
-    assert engine.speculator is not None
-    proposed = [drafts for drafts, _ in engine.speculator.counts.by_adapter().values()]
-    assert sum(proposed) > 0, "no token was guessed"
+        if mode == "ngram":
+            assert engine.speculator is not None
+            counts = engine.speculator.counts.by_adapter()
+            assert sum(proposed for proposed, _ in counts.values()) > 0, "no token was guessed"
     assert answers[0] == answers[1]
     assert answers[0][0] != answers[0][1], "the adapter changes nothing"
 

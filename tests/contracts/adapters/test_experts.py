@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -34,8 +34,11 @@ SINGLES: Final[Mapping[str, Shape]] = {
 def test_a_stack_and_one_of_its_experts_are_refused(
     base: Mapping[str, Shape], parameter: str, stack: Mapping[str, Shape], single: Mapping[str, Shape]
 ) -> None:
-    options = {"target_parameters": [f"experts.{parameter}"], "target_modules": ["up_proj", "down_proj"]}
-    only_parameters = {"target_parameters": options["target_parameters"]}
+    options: dict[str, Any] = {
+        "target_parameters": [f"experts.{parameter}"],
+        "target_modules": ["up_proj", "down_proj"],
+    }
+    only_parameters: dict[str, Any] = {"target_parameters": options["target_parameters"]}
     assert list(check(stack, base, **only_parameters)[1]) == [f"{HOLDER}.{parameter}"]
     with pytest.raises(AdapterConfigError, match="changes the same experts"):
         check({**stack, **single}, base, **options)

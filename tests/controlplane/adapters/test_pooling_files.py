@@ -97,7 +97,10 @@ def test_only_an_engine_that_pools_like_them_serves_the_adapter(
 ) -> None:
     version = register(tenant, base_model, {"bot.zip": zipped(adapter_files(EMBEDS) | pooling)})
     assert version.traits == ["feature-extraction", *traits]
-    needs, base = AdapterNeeds(version.rank, known_traits(version.traits) or frozenset()), BaseNeeds(LLAMA)
+    needs, base = (
+        AdapterNeeds(version.rank or 0, known_traits(version.traits) or frozenset()),
+        BaseNeeds(LLAMA),
+    )
     offers = [offer.partition(" from")[0] for offer in adapter_offers(base, needs)]
     assert offers == {"own-pooling": ["the bundled worker"], "other-pooling": []}.get(
         "".join(traits), ["the bundled worker", "vLLM"]
