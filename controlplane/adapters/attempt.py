@@ -303,6 +303,6 @@ def _stored(weights_bytes: int) -> tuple[StepStatus, str]:
         return "done", "callable within a second"
     needed = -(-weights_bytes // (1 << 20))
     return "warned", (
-        f"callable within a second where the bundled worker runs with max_adapter_mib of {needed} or more: by "
-        f"default it refuses files above {MAX_ADAPTER_BYTES >> 20} MiB"
+        "callable within a second where the bundled worker runs with max_adapter_mib of "
+        f"{needed} or more: by default it refuses files above {MAX_ADAPTER_BYTES >> 20} MiB"
     )

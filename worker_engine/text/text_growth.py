@@ -84,7 +84,7 @@ def _format_length(form: str | bytes, values: Iterable[Any]) -> int:
     braces, percents = _BRACES.findall(text), _PERCENT.findall(text)
     widths = [int(number[:12]) for spec in braces for number in _NUMBER.findall(spec)]
     widths += [int(number[:12]) for pair in percents for number in pair if number.isdecimal()]
-    stated = sum(spec.count("{") for spec in braces) + sum(pair.count("*") for pair in percents)
+    stated: int = sum(spec.count("{") for spec in braces) + sum(pair.count("*") for pair in percents)
     fields = text.count("{") + text.count("%")
     return len(text) + sum(widths) + stated * _largest(given) + fields * longest
 
