@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from contracts.adapters.reference import ADAPTER_FILES, adapter_digest
+from contracts.adapters.config import AdapterConfigError
+from contracts.adapters.folder import folder_digest
+from contracts.adapters.reference import ADAPTER_FILES
 from contracts.recipes.compatibility import Stack
 from contracts.recipes.model_facts import ModelFacts, Situation, checkpoint_files, files_digest, sha256_of
 from contracts.recipes.recipe import Drafting, Engine, Recipe
@@ -76,11 +78,13 @@ class RunOrder:
 
     @property
     def adapter_sha256(self) -> str | None:
-        """Digest of the adapter's files; None without one. Raises SpecError if a file is missing."""
+        """Digest of the adapter's files; None without one. Raises SpecError where a file is at fault."""
         if self.adapter is None:
             return None
         try:
-            return adapter_digest({name: sha256_of(self.adapter / name) for name in ADAPTER_FILES})
+            return folder_digest(self.adapter)[1]
+        except AdapterConfigError as error:
+            raise SpecError(f"adapter: {error}") from error
         except OSError as error:
             raise SpecError(
                 f"adapter must be a folder with {' and '.join(ADAPTER_FILES)}: {error.strerror}"

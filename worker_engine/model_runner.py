@@ -32,10 +32,16 @@ from worker_engine.sequence import Sequence
 log = logging.getLogger(__name__)
 
 
-def choose_device(name: str) -> torch.device:
-    """Return the device; `auto` is CUDA if available. Raises ConfigError if requested CUDA is missing."""
+def choose_device(name: str, model: ModelConfig) -> torch.device:
+    """Return the device; `auto` is CUDA if it is available and serves the model.
+
+    Raises:
+        ConfigError: CUDA is asked for, and missing.
+    """
     if name == "cuda" and not torch.cuda.is_available():
         raise ConfigError("--device cuda: this machine has no CUDA device that PyTorch can use")
+    if name == "auto" and model.experts is not None:
+        return torch.device("cpu")
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
 
 

@@ -7,6 +7,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Final
 
+from contracts.adapters.pooling import Pooling
 from contracts.adapters.reference import AdapterMix, AdapterRef
 
 
@@ -130,14 +131,6 @@ class ThoughtStart:
 
     opened: bool = False
     budget: int | None = None
-
-
-class Pooling(enum.StrEnum):
-    """How the prompt's last hidden states form its embedding, in sentence-transformers' terms."""
-
-    LAST = "lasttoken"
-    MEAN = "mean"
-    FIRST = "cls"
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ class Service:
         self.tokenizer = tokenizer or ChatTokenizer(config.model)
         self.pooling = read_pooling(config.model)
         self.startup.end("tokenizer")
-        device = choose_device(config.device)
+        device = choose_device(config.device, self.model)
         dtype = choose_dtype(config.dtype, self.model, device)
         if config.num_threads:
             torch.set_num_threads(config.num_threads)

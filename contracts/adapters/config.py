@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from contracts.adapters.foreign_weights import MLX_REFUSAL
 from contracts.adapters.module_names import PLAIN, Layout, aligned, layout_of
 from contracts.adapters.pattern import PatternError, SuffixTable
+from contracts.adapters.reference import POOLING_FILES
 from contracts.adapters.renames import renames_of
 from contracts.adapters.targets import Targets
 from contracts.strict_json import find_fault
@@ -179,6 +180,11 @@ class LoraConfig:
     def embeds_only(self) -> bool:
         """True if the adapter was trained for embeddings, on a model without an output head."""
         return self.task == FEATURE_EXTRACTION
+
+    @property
+    def extra_files(self) -> tuple[str, ...]:
+        """Files that the adapter may have beside `ADAPTER_FILES`, and that are part of its identity."""
+        return POOLING_FILES if self.embeds_only else ()
 
     @property
     def max_rank(self) -> int:

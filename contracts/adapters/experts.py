@@ -7,13 +7,16 @@ same model: transformers stacks the experts of most families when it loads them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from contracts.adapters.module_names import Layout, canonical_name
 
 Shape = tuple[int, ...]
 _SEGMENT: Final = ".experts."
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,5}")
+"""An expert's number: of `0` and `00` only one is a module's name."""
 _GATE, _UP, _BOTH = "gate_proj", "up_proj", "gate_up_proj"
 
 
@@ -45,7 +48,7 @@ class Experts:
         """
         holder, found, rest = path.rpartition(_SEGMENT)
         number, _, layer = rest.partition(".")
-        if not found or not number.isascii() or not number.isdecimal() or len(number) > 6:
+        if not found or _NUMBER.fullmatch(number) is None:
             return None
         stacks = self.parameters(f"{holder}.experts")
         layer = canonical_name(layer)
@@ -85,3 +88,31 @@ class Experts:
             stacks[layer] = (experts + 1, *shape)
         elif len(shape) == 3:
             stacks[canonical_name(rest)] = shape
+
+
+def doubled_experts(modules: Iterable[str]) -> tuple[str, str] | None:
+    """Return two modules that change the same projection of an expert; None without such a pair.
+
+    One of them is a stack, the other a stack or a single expert.
+
+    Args:
+        modules: common names, as `sort_tensors` returns them.
+    """
+    stacks: dict[tuple[str, str], str] = {}
+    singles: list[tuple[tuple[str, str], str]] = []
+    for module in modules:
+        holder, found, rest = module.rpartition(_SEGMENT)
+        number, is_single, layer = rest.partition(".")
+        for projection in _projections(layer or number) if found else ():
+            key = (holder, projection)
+            if is_single:
+                singles.append((key, module))
+            elif (other := stacks.setdefault(key, module)) != module:
+                return other, module
+    return next(((stacks[key], module) for key, module in singles if key in stacks), None)
+
+
+def _projections(layer: str) -> tuple[str, ...]:
+    """Return the projections that a layer or a parameter of experts holds."""
+    canonical = canonical_name(layer)
+    return (_GATE, _UP) if canonical == _BOTH else (canonical,)

@@ -160,7 +160,7 @@ def aligned(
         name = index.get(key)
         if name is not None and _APART.findall(key) == _APART.findall(canonical_name(name, outer)):
             aligned[path] = name
-    paths = {name: path for path, name in aligned.items()} | _expert_paths(missing, names, outer)
+    paths = {name: path for path, name in aligned.items()} | _expert_paths(missing, names, layout)
     return replace(layout, aligned=aligned, paths=paths)
 
 
@@ -169,19 +169,19 @@ def outer_of(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(_OUTER & {path.partition(".")[0] for path in paths})
 
 
-def _expert_paths(missing: Iterable[str], names: Iterable[str], outer: Collection[str]) -> dict[str, str]:
+def _expert_paths(missing: Iterable[str], names: Iterable[str], layout: Layout) -> dict[str, str]:
     """Return the trainer's paths, by common name, of experts that the base holds in the other form.
 
     They are those of an expert in a base with stacks, and those of the stacks in a base with single experts.
     """
     held = (name.rpartition(_SEGMENT)[0] for name in names if _SEGMENT in name)
-    holders = _index(dict.fromkeys(f"{holder}.experts" for holder in held), outer)
+    holders = _index(dict.fromkeys(f"{holder}.experts" for holder in held), layout.outer)
     paths: dict[str, str] = {}
     for path in missing:
-        if path.endswith(".experts") and (common := holders.get(canonical_name(path, outer))):
+        if path.endswith(".experts") and (common := holders.get(layout.key(path))):
             paths |= {f"{common}.{item}": f"{path}.{item}" for item in _STACKS}
         elif single := _SINGLE.fullmatch(path):
-            common = holders.get(canonical_name(single[1], outer))
+            common = holders.get(layout.key(single[1]))
             if common is not None:
                 paths[f"{common}.{single[2]}.{canonical_name(single[3])}"] = path
     return paths

@@ -54,9 +54,11 @@ class Renames:
 NO_RENAMES: Final = Renames(())
 
 
-@cache
 def renames_of(architecture: str) -> Renames:
-    """Return the rules of an architecture; none for one whose checkpoints have transformers' names."""
+    """Return the rules of an architecture; none for one whose checkpoints have transformers' names.
+
+    Each call returns a new object, since it remembers names of the adapter that it is used for.
+    """
     return Renames((old, new) for old, new in _table().get(architecture, ()))
 
 

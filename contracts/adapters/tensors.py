@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from contracts.adapters.config import EMBEDDING, HEAD, AdapterConfigError, LoraConfig, is_saved
-from contracts.adapters.experts import Experts
+from contracts.adapters.experts import Experts, doubled_experts
 from contracts.adapters.parts import Part, Shape, split_name
 from contracts.adapters.pattern import suffixes
 from contracts.adapters.shapes import (
@@ -67,6 +67,9 @@ def sort_tensors(config: LoraConfig, tensors: Mapping[str, Shape], base: Mapping
             raise AdapterConfigError(f"tensor {name} is in the file twice: as {other} too")
     if not any(part is not Part.BASE_WEIGHT for parts in modules.values() for part in parts):
         raise AdapterConfigError("adapter_model.safetensors holds no LoRA tensor")
+    if (doubled := doubled_experts(modules)) is not None:
+        first, second = (next(iter(modules[module].values())) for module in doubled)
+        raise AdapterConfigError(f"tensor {second}: {first} changes the same experts of the base model")
     for target in targets.values():
         demand_whole(config, target, modules[target.module], tensors)
     _demand_fields_used(config, modules, base, experts)

@@ -31,6 +31,8 @@ TRAIT_NAMES: Final[Mapping[str, str]] = {
     Trait.CLASSIFICATION: "sequence classification",
     Trait.TAGGING: "token classification",
     Trait.FEATURE_EXTRACTION: "feature extraction",
+    Trait.OWN_POOLING: "pooling files of an adapter",
+    Trait.OTHER_POOLING: "the mode or a module of the adapter's pooling files",
     Trait.SEQUENCE_TO_SEQUENCE: "sequence-to-sequence models",
 }
 """Names of the traits in messages."""

@@ -49,6 +49,10 @@ class Trait(enum.StrEnum):
     TAGGING = "tagging"
     """task_type TOKEN_CLS."""
     FEATURE_EXTRACTION = "feature-extraction"
+    OWN_POOLING = "own-pooling"
+    """Pooling files of its own, which vLLM ignores."""
+    OTHER_POOLING = "other-pooling"
+    """Pooling files of its own with a mode or a module that no engine serves."""
     SEQUENCE_TO_SEQUENCE = "sequence-to-sequence"
 
 

@@ -29,6 +29,7 @@ TRAITS: Final = frozenset(
         Trait.SAVED_MODULES,
         Trait.TRAINED_ROWS,
         Trait.FEATURE_EXTRACTION,
+        Trait.OWN_POOLING,
     }
 )
 """Traits of adapters on every architecture; a test loads an adapter of each trait."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
 from django.db import transaction
 from django.utils import timezone
 
-from contracts.adapters.config import AdapterConfigError, LoraConfig
+from contracts.adapters.config import MAX_ADAPTER_BYTES, AdapterConfigError, LoraConfig
 from contracts.adapters.file_limit import max_adapter_bytes
 from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 from contracts.capabilities.traits import AdapterNeeds
@@ -18,7 +19,7 @@ from controlplane.adapters.aliases import default_record
 from controlplane.adapters.card import card_drop, card_take, file_put
 from controlplane.adapters.card_html import card_render
 from controlplane.adapters.models import Adapter, AdapterVersion, ArtifactRemoval
-from controlplane.adapters.pooling import pooling_digests, pooling_take
+from controlplane.adapters.pooling import pooling_digests, pooling_take, pooling_traits
 from controlplane.adapters.quotas import quota_check_bytes
 from controlplane.adapters.selectors import default_number
 from controlplane.adapters.services import adapter_publish, staging_discard
@@ -67,6 +68,7 @@ class ValidationAttempt:
         config, config_sha256 = self._check_config()
         needs, weights_sha256 = self._check_weights(config, sizes[_WEIGHTS])
         pooling = pooling_take(self._store, self._version.staging, embeds_only=config.embeds_only)
+        needs = replace(needs, traits=needs.traits | pooling_traits(pooling))
         digests = {_CONFIG: config_sha256, _WEIGHTS: weights_sha256, **pooling_digests(pooling)}
         digest, size = adapter_digest(digests), sum(sizes.values()) + sum(map(len, pooling.values()))
         self._smoke(digest, needs)
@@ -190,7 +192,7 @@ class ValidationAttempt:
         # Copy before the transaction, which on SQLite holds the only write lock, since large files take
         # long. After a crash here the next attempt's copy finds the content-addressed files.
         self._store.copy(version.staging, folder, progress=self._heartbeat)
-        steps = set_step(version.steps, "publish", "done", "callable within a second")
+        steps = set_step(version.steps, "publish", *_stored(self._store.size(f"{folder}/{_WEIGHTS}") or 0))
         with transaction.atomic():
             adapter = Adapter.objects.select_for_update(of=("self",)).filter(pk=version.adapter_id).first()
             if adapter is None:
@@ -293,3 +295,14 @@ class ValidationAttempt:
         claim = {"status": AdapterVersion.Status.VALIDATING, "attempts": self._version.attempts}
         if not AdapterVersion.objects.filter(pk=self._version.pk, **claim).update(**values):
             raise SupersededError
+
+
+def _stored(weights_bytes: int) -> tuple[StepStatus, str]:
+    """Return the last step's status and text."""
+    if weights_bytes <= MAX_ADAPTER_BYTES:
+        return "done", "callable within a second"
+    needed = -(-weights_bytes // (1 << 20))
+    return "warned", (
+        "callable within a second where the bundled worker runs with max_adapter_mib of "
+        f"{needed} or more: by default it refuses files above {MAX_ADAPTER_BYTES >> 20} MiB"
+    )

@@ -6,7 +6,9 @@ import hashlib
 import json
 from typing import Any
 
+from contracts.adapters.pooling import PoolingError, parse_pooling
 from contracts.adapters.reference import POOLING_FILES
+from contracts.capabilities.traits import Trait
 from controlplane.artifacts.store.base import ArtifactStore
 from controlplane.artifacts.uploads.file_names import FILE_LIMITS
 from controlplane.errors import RefusedError
@@ -36,6 +38,17 @@ def pooling_take(store: ArtifactStore, staging: str, *, embeds_only: bool) -> di
 def pooling_digests(files: dict[str, bytes]) -> dict[str, str]:
     """Return each file's SHA-256, for the adapter's digest."""
     return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+
+
+def pooling_traits(files: dict[str, bytes]) -> frozenset[Trait]:
+    """Return the traits of an adapter with these pooling files, which `pooling_take` returned."""
+    if not files:
+        return frozenset()
+    try:
+        parse_pooling(files.get)
+    except PoolingError:
+        return frozenset({Trait.OTHER_POOLING})
+    return frozenset({Trait.OWN_POOLING})
 
 
 def _check(files: dict[str, bytes]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -10,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from contracts.adapters.config import AdapterConfigError, LoraConfig
-from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
+from contracts.adapters.config import AdapterConfigError
+from contracts.adapters.folder import folder_digest
+from contracts.adapters.reference import AdapterRef, engine_name
 from contracts.recipes.model_facts import ModelFacts, checkpoint_files, files_digest, sha256_of
 from contracts.recipes.progress import Code, JobError, Phase, Reporter
 from contracts.recipes.recipe import canonical_digest
@@ -112,12 +112,9 @@ def _model_digests(arms: Sequence[Arm], reporter: Reporter) -> dict[str, str]:
 def _ref(adapter: Adapter) -> AdapterRef:
     """Return a reference to the adapter. Raises JobError where the folder is not a supported adapter."""
     try:
-        rank = LoraConfig.from_bytes((adapter.folder / ADAPTER_FILES[0]).read_bytes()).max_rank
-        digest = adapter_digest(
-            {name: hashlib.sha256((adapter.folder / name).read_bytes()).hexdigest() for name in ADAPTER_FILES}
-        )
+        config, digest = folder_digest(adapter.folder)
         name = engine_name(tenant="compare", adapter=adapter.name, version=1, sha256=digest)
-        return AdapterRef(name, adapter.folder.resolve().as_uri() + "/", digest, rank)
+        return AdapterRef(name, adapter.folder.resolve().as_uri() + "/", digest, config.max_rank)
     except (OSError, AdapterConfigError, ValueError) as error:
         raise JobError(Code.BAD_DATA, f"adapter {adapter.name}: {error}") from error
 

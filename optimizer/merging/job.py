@@ -42,6 +42,12 @@ def merge(model: Path, source: Checkpoint, adapter: Path, target: Path, reporter
     reporter.progress(0.0, "reading the adapter")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".adapter-") as scratch:
         loaded = _load(model, adapter, Path(scratch))
+    if loaded.embeds_only:
+        raise JobError(
+            Code.INCOMPATIBLE,
+            "the adapter was trained for embeddings, and a merged copy would lose its pooling: serve it "
+            "unmerged",
+        )
     base = BaseWeights(model, torch.float32)
     if base.config.experts is not None:
         raise JobError(

@@ -63,8 +63,6 @@ def test_every_architecture_is_registered_as_the_page_says() -> None:
     served = [row for row in rows if row.vllm_serves_adapters]
     assert {row.architecture.name for row in served if row.refused} == FUSED
     assert [fault for row in rows for fault in row.accepted] == []
-    assert len([row for row in rows if row.offers]) >= 60
-    assert sum(len(row.offers) for row in rows) >= 300
     assert table.PATH.read_text(encoding="utf-8") == render(rows), "run python -m tests.parity.corpus"
 
 

@@ -11,12 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contracts.adapters.pooling import Pooling
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.simulation import Simulation, adapter
 from worker_engine.config import PAGE_SIZE
 from worker_engine.fairness import INPUT_WEIGHT, OUTPUT_WEIGHT
 from worker_engine.pending_pages import MAX_HELD
-from worker_engine.protocol import Pooling, PoolingParams
+from worker_engine.protocol import PoolingParams
 from worker_engine.readers.pooling import Pooler
 
 COMMON = [index * 7 % 250 for index in range(200)]

@@ -149,6 +149,15 @@ def test_merged_mode_and_other_devices_are_refused_by_name(
         make_engine(base)
 
 
+def test_a_model_with_experts_takes_the_cpu_unless_told_otherwise(
+    base: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    sparse, dense = load_config(base), load_config(tiny_model)
+    assert [model_runner.choose_device("auto", model).type for model in (sparse, dense)] == ["cpu", "cuda"]
+    assert model_runner.choose_device("cuda", sparse).type == "cuda", "which the engine refuses by name"
+
+
 def test_pages_have_no_place_for_experts(base: Path, tmp_path: Path) -> None:
     adapter = loaded(base, write_stacked_adapter(tmp_path / "a", seed=1), tmp_path / "c")
     with pytest.raises(AdapterRefused, match="served on the CPU only"):
@@ -183,6 +192,10 @@ def test_guessed_tokens_change_no_greedy_answer(
             engine.add_request(request(name, [7, 8, 9] * 6, 24), owner)
         found = drain(engine)
         answers.append([tokens(found[name]) for name in ("base", "own")])
+        if mode == "ngram":
+            assert engine.speculator is not None
+            counts = engine.speculator.counts.by_adapter()
+            assert sum(proposed for proposed, _ in counts.values()) > 0, "no token was guessed"
     assert answers[0] == answers[1]
     assert answers[0][0] != answers[0][1], "the adapter changes nothing"
 

@@ -105,7 +105,7 @@ class AdapterBuilder:
         target = layer_module(path)
         if target is not None:
             self._demand_fits(path, target, pair)
-            self.layers[target.layer][target.key] = pair
+            self._put(path, target.layer, target.key, pair)
         elif path in (EMBEDDING, HEAD):
             self.tops[path] = pair
         else:
@@ -147,9 +147,13 @@ class AdapterBuilder:
     def _take_stack(self, path: str, layer: int, key: str, a: torch.Tensor, b: torch.Tensor) -> None:
         a = self._rounded(path, a)
         b = self._rounded(path, b.float() * self.config.scaling_of(path))
-        self.layers[layer] |= {
-            expert_key(expert, key): LoraPair(*pair) for expert, pair in enumerate(zip(a, b, strict=True))
-        }
+        for expert, pair in enumerate(zip(a, b, strict=True)):
+            self._put(path, layer, expert_key(expert, key), LoraPair(*pair))
+
+    def _put(self, path: str, layer: int, key: str, pair: LoraPair) -> None:
+        if key in self.layers[layer]:
+            raise AdapterConfigError(f"LoRA on {path}: layer {layer} has a pair on {key} already")
+        self.layers[layer][key] = pair
 
     def _merged_norm(self, path: str, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         """Return ||W + s B A|| of every output: [out], in float32 (Liu et al., 2024, arXiv:2402.09353)."""

@@ -19,7 +19,7 @@ from safetensors.torch import load as load_safetensors
 
 from contracts.adapters.bundled_worker import refuse_config, refuse_unserved
 from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
-from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, AdapterMix, AdapterRef
+from contracts.adapters.reference import ADAPTER_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
 from contracts.capabilities.worker import TRAITS, WORKER
 from worker_engine.adapters.adapter import Adapter, mix_adapters, pack_adapter
@@ -138,12 +138,11 @@ class AdapterLoader:
     def _fetch_all(self, uri: str) -> dict[str, bytes]:
         """Return the adapter's files; of an embedding adapter also those of its pooling, if it has any."""
         files = {name: self._fetch(uri, name) for name in ADAPTER_FILES}
-        if _config(files).embeds_only:
-            for name in POOLING_FILES:
-                try:
-                    files[name] = self._fetch(uri, name)
-                except _FileMissing:
-                    continue
+        for name in _config(files).extra_files:
+            try:
+                files[name] = self._fetch(uri, name)
+            except _FileMissing:
+                continue
         return files
 
     def _fetch(self, uri: str, name: str) -> bytes:

@@ -6,7 +6,8 @@ from array import array
 
 import torch
 
-from worker_engine.protocol import Pooling, PoolingParams
+from contracts.adapters.pooling import Pooling
+from worker_engine.protocol import PoolingParams
 from worker_engine.readers.base import Findings, Predict
 
 

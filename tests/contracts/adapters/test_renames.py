@@ -9,7 +9,7 @@ import pytest
 
 from contracts.adapters.config import AdapterConfigError
 from contracts.adapters.renames import NO_RENAMES, Renames, renames_of
-from tests.contracts.adapters.adapter_checks import RANK, Shape, check, pair
+from tests.contracts.adapters.adapter_checks import Shape, check, pair
 
 RULES: Final = Renames(
     [
@@ -57,11 +57,12 @@ def test_modules_experts_and_routers_of_a_renamed_architecture_are_found() -> No
     tensors = {
         **pair(f"{path}shared_experts.gate_proj", 10, 8),
         **pair(f"{path}gate", 2, 8),
-        **pair(f"{path}experts", 8, 10, 2 * RANK),
+        **pair(f"{path}experts", 8, 10, 2 * 2),
     }
     options: dict[str, Any] = {
         "target_modules": ["gate_proj", "gate"],
         "target_parameters": ["experts.down_proj"],
+        "rank_pattern": {r"layers\.0\.mlp\.experts\.down_proj": 2},
     }
     _, modules = check(tensors, BASE, architecture="DeepseekV4ForCausalLM", **options)
     assert sorted(modules) == [
@@ -71,3 +72,10 @@ def test_modules_experts_and_routers_of_a_renamed_architecture_are_found() -> No
     ]
     with pytest.raises(AdapterConfigError, match="the base model has no module"):
         check(tensors, BASE, architecture="LlamaForCausalLM", **options)
+
+
+def test_no_names_of_an_adapter_outlive_it() -> None:
+    architecture = "DeepseekV4ForCausalLM"
+    tensors = pair("model.layers.0.mlp.gate", 2, 8)
+    config, _ = check(tensors, BASE, architecture=architecture, target_modules=["gate"])
+    assert config.layout.renames is not renames_of(architecture)

@@ -9,6 +9,9 @@ import pytest
 from pytest_django import Settings
 
 from contracts.adapters.reference import POOLING_FILES
+from contracts.capabilities.capability import BaseNeeds, known_traits
+from contracts.capabilities.engines import adapter_offers
+from contracts.capabilities.traits import AdapterNeeds
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_register
 from controlplane.adapters.validation import version_validate
@@ -27,6 +30,8 @@ MODULES = [
     {"path": "", "type": "sentence_transformers.models.Transformer"},
     {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
+DENSE = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+LLAMA = "LlamaForCausalLM"
 POOLING = {
     "1_Pooling/config.json": json.dumps({"pooling_mode_mean_tokens": True}).encode(),
     "modules.json": json.dumps(MODULES).encode(),
@@ -74,6 +79,32 @@ def test_they_are_part_of_an_embedding_adapters_identity(
     assert stored_files(version) == files
     assert version.sha256 == files_digest(files), "a worker checks this digest after its fetch"
     assert version.size_bytes == sum(map(len, files.values()))
+
+
+@pytest.mark.parametrize(
+    ("pooling", "traits"),
+    [
+        ({}, []),
+        (POOLING, ["own-pooling"]),
+        ({"modules.json": b"[]"}, ["own-pooling"]),
+        ({"1_Pooling/config.json": b'{"pooling_mode_max_tokens": true}'}, ["other-pooling"]),
+        ({**POOLING, "modules.json": json.dumps([*MODULES, DENSE]).encode()}, ["other-pooling"]),
+    ],
+    ids=["none", "mean", "no module", "max", "dense"],
+)
+def test_only_an_engine_that_pools_like_them_serves_the_adapter(
+    pooling: dict[str, bytes], traits: list[str], tenant: Tenant, base_model: BaseModel
+) -> None:
+    version = register(tenant, base_model, {"bot.zip": zipped(adapter_files(EMBEDS) | pooling)})
+    assert version.traits == ["feature-extraction", *traits]
+    needs, base = (
+        AdapterNeeds(version.rank or 0, known_traits(version.traits) or frozenset()),
+        BaseNeeds(LLAMA),
+    )
+    offers = [offer.partition(" from")[0] for offer in adapter_offers(base, needs)]
+    assert offers == {"own-pooling": ["the bundled worker"], "other-pooling": []}.get(
+        "".join(traits), ["the bundled worker", "vLLM"]
+    )
 
 
 def test_another_adapters_are_dropped(tenant: Tenant, base_model: BaseModel) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.adapters import attempt
 from controlplane.adapters.aliases import adapter_pin, alias_move
 from controlplane.adapters.lifecycle import adapter_delete
 from controlplane.adapters.models import Adapter, AdapterVersion
@@ -145,6 +146,19 @@ def test_a_bad_adapter_is_refused_in_words_and_leaves_nothing(
     assert [step["status"] for step in version.steps].count("failed") == 1
     assert stored(tmp_path) == []
     assert "acme" not in route_table().adapters
+
+
+def test_weights_that_the_worker_refuses_by_default_are_warned_of(
+    tenant: Tenant, base_model: BaseModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(adapter_files()["adapter_model.safetensors"])
+    monkeypatch.setattr(attempt, "MAX_ADAPTER_BYTES", size)
+    assert register(tenant, base_model).steps[-1]["status"] == "done"
+    monkeypatch.setattr(attempt, "MAX_ADAPTER_BYTES", size - 1)
+    version = register(tenant, base_model)
+    step = version.steps[-1]
+    assert (version.status, step["name"], step["status"]) == ("ready", "publish", "warned")
+    assert "max_adapter_mib of 1 or more" in step["detail"]
 
 
 def test_names_that_the_base_lacks_are_warned_of(tenant: Tenant, base_model: BaseModel) -> None:

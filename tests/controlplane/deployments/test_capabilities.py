@@ -16,7 +16,7 @@ from contracts.capabilities.worker import TRAITS
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_publish
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.capabilities import RunningEngine
+from controlplane.deployments.capabilities import RunningEngine, base_check
 from controlplane.deployments.containers.images import IMAGES, Image
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
@@ -237,6 +237,39 @@ def test_a_deployment_of_an_engine_that_serves_no_such_base_is_refused_with_what
         deployment_create(name="tiny", target=local, base_model=tiny)
     servers = target_create(name="servers", kind="openai_http", urls=["http://vllm:1"])
     assert deployment_create(name="tiny", target=servers, base_model=tiny).pk, "a running server knows best"
+
+
+@pytest.mark.parametrize(
+    ("fields", "at_fault"),
+    [
+        ({"instance_type": "ml.g5.xlarge"}, "instance_type"),
+        (
+            {"instance_type": "ml.c7i.8xlarge", "fallback_instance_types": ["ml.g6.xlarge"]},
+            "fallback_instance_types",
+        ),
+    ],
+)
+def test_the_bundled_worker_with_experts_gets_no_accelerators(
+    tiny: BaseModel, fields: dict[str, Any], at_fault: str
+) -> None:
+    target = target_create(
+        name="aws",
+        kind="sagemaker",
+        region="eu-central-1",
+        role_arn="arn:aws:iam::123456789012:role/x",
+        store="s3://bucket/prefix",
+    )
+    image = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/worker:1"
+    made = Deployment(name="a", target=target, base_model=tiny, image=image, image_family="worker", **fields)
+    base_check(made)
+    tiny.architecture = "Qwen3MoeForCausalLM"
+    with pytest.raises(InvalidInputError, match="serves Qwen3MoeForCausalLM on the CPU only") as refused:
+        base_check(made)
+    assert refused.value.field == at_fault
+    made.instance_type, made.fallback_instance_types = "ml.c7i.8xlarge", []
+    base_check(made)
+    made.instance_type, made.image, made.image_family = "ml.g5.xlarge", "lmi-0.38.0", "lmi"
+    base_check(made)
 
 
 def test_a_deployment_notes_the_adapters_that_it_cannot_serve(

@@ -187,3 +187,13 @@ def test_an_adapter_of_another_base_is_refused_by_name(tmp_path: Path) -> None:
     error = refusal(base, write_adapter(other, tmp_path / "adapter", LAYOUTS["linear"]), tmp_path)
     assert error.code is Code.BAD_DATA
     assert "the adapter cannot be merged into this model: tensor base_model.model" in str(error)
+
+
+def test_an_embedding_adapter_is_refused_since_its_pooling_would_be_lost(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base", LAYOUTS["linear"])
+    adapter = write_adapter(base, tmp_path / "adapter", LAYOUTS["linear"])
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    (adapter / "adapter_config.json").write_text(json.dumps(config | {"task_type": "FEATURE_EXTRACTION"}))
+    error = refusal(base, adapter, tmp_path)
+    assert error.code is Code.INCOMPATIBLE
+    assert "a merged copy would lose its pooling" in str(error)

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from contracts.adapters.pooling import Pooling
 from tests.parity import references
 from tests.worker_engine.conftest import EngineFactory, drain, request
 from tests.worker_engine.forward_pass import load_adapter
 from tests.worker_engine.readers.prompts import LENGTHS, draw
 from tests.worker_engine.readers.test_pooling import embed, pooled, vector
-from worker_engine.protocol import Pooling
 
 FORMS: dict[str, dict[str, Any]] = {
     "attention": {"r": 4, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]},

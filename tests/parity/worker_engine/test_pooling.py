@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from contracts.adapters.pooling import Pooling
 from tests.parity.worker_engine.readers import PeftForward, readers_adapters
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import load_adapter
 from tests.worker_engine.readers.prompts import LENGTHS, draw
 from tests.worker_engine.readers.test_pooling import embed, pooled, vector
-from worker_engine.protocol import Pooling
 
 __all__ = ["readers_adapters"]
 pytestmark = pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")

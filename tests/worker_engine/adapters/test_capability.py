@@ -34,6 +34,7 @@ class Case:
     tensors: Mapping[str, Shape] = field(default_factory=dict)
     layer: str = ""
     targets: tuple[str, ...] = ("q_proj",)
+    files: Mapping[str, Any] = field(default_factory=dict)
 
 
 def on_layer(path: str) -> Case:
@@ -80,6 +81,12 @@ CASES: Final[Mapping[Trait, Case]] = {
     Trait.CLASSIFICATION: Case({"task_type": "SEQ_CLS"}),
     Trait.TAGGING: Case({"task_type": "TOKEN_CLS"}),
     Trait.FEATURE_EXTRACTION: Case({"task_type": "FEATURE_EXTRACTION"}),
+    Trait.OWN_POOLING: Case(
+        {"task_type": "FEATURE_EXTRACTION"}, files={"1_Pooling/config.json": {"pooling_mode": "mean"}}
+    ),
+    Trait.OTHER_POOLING: Case(
+        {"task_type": "FEATURE_EXTRACTION"}, files={"1_Pooling/config.json": {"pooling_mode": "max"}}
+    ),
     Trait.SEQUENCE_TO_SEQUENCE: Case({"task_type": "SEQ_2_SEQ_LM"}),
 }
 
@@ -123,6 +130,9 @@ def adapter_of(base: Path, folder: Path, case: Case) -> Path:
         for name, shape in (q_proj | dict(case.tensors)).items()
     }
     save_tensors(folder / "adapter_model.safetensors", tensors)
+    for name, value in case.files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(value))
     return folder
 
 

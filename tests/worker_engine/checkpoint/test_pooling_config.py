@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from contracts.adapters.pooling import Pooling
 from worker_engine.checkpoint.pooling_config import read_pooling
 from worker_engine.errors import CheckpointError
-from worker_engine.protocol import Pooling, PoolingParams
+from worker_engine.protocol import PoolingParams
 
 FLAGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 

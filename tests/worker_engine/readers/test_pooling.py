@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from contracts.adapters.pooling import Pooling
 from tests.worker_engine.conftest import EngineFactory, drain, request
 from tests.worker_engine.forward_pass import Forward
 from tests.worker_engine.readers.prompts import draw
 from worker_engine.engine import Engine
-from worker_engine.protocol import FinishReason, GenerateRequest, Pooling, PoolingParams, TokenDelta
+from worker_engine.protocol import FinishReason, GenerateRequest, PoolingParams, TokenDelta
 from worker_engine.readers.pooling import Pooler
 
 
