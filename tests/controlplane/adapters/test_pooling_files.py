@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
 from pytest_django import Settings
 
 from contracts.adapters.reference import POOLING_FILES
@@ -152,3 +153,19 @@ def test_a_copy_of_a_folder_has_its_inner_folders(tmp_path: Path) -> None:
     write(tmp_path / "a", POOLING)
     LocalStore(tmp_path).copy("a", "b/c", progress=lambda: None)
     assert (tmp_path / "b/c/1_Pooling/config.json").read_bytes() == POOLING["1_Pooling/config.json"]
+
+
+def test_verify_finds_a_lost_one(
+    tenant: Tenant, base_model: BaseModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = register(tenant, base_model, adapter_files(EMBEDS) | POOLING)
+    call_command("verify")
+    folder = Path(version.uri.removeprefix("file://"))
+    folder.chmod(0o755)
+    (folder / "modules.json").unlink()
+    with pytest.raises(CommandError, match="1 faults"):
+        call_command("verify")
+    assert (
+        f"missing or changed in the artifact store: files of adapters/{version.sha256}"
+        in capsys.readouterr().err
+    )

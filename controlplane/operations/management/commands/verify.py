@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from contracts.adapters.reference import ADAPTER_FILES
+from contracts.adapters.reference import ADAPTER_FILES, POOLING_FILES, adapter_digest
+from contracts.capabilities.traits import Trait
 from controlplane.adapters.models import AdapterVersion
 from controlplane.artifacts.credentials.models import SourceCredential
 from controlplane.artifacts.store import artifact_store
+from controlplane.artifacts.store.base import ArtifactStore
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy, Target
 from controlplane.errors import UnavailableError, UnsealError
@@ -21,6 +24,9 @@ from controlplane.metering.prompt_log.models import PromptLog
 from controlplane.platform.audit.selectors import chain_tenants, chain_verify
 from controlplane.platform.sealing import unseal
 from controlplane.webhooks.models import WebhookEndpoint
+
+_POOLING: Final = {Trait.OWN_POOLING, Trait.OTHER_POOLING}
+_CHUNK: Final = 4 << 20
 
 
 class Command(BaseCommand):
@@ -49,19 +55,40 @@ class Command(BaseCommand):
 
 
 def _missing_files() -> list[str]:
-    store = artifact_store()
-    digests = AdapterVersion.objects.filter(status=AdapterVersion.Status.READY).values_list(
-        "sha256", flat=True
-    )
+    store, ready = artifact_store(), AdapterVersion.objects.filter(status=AdapterVersion.Status.READY)
+    versions = dict(ready.order_by("sha256").values_list("sha256", "traits"))
     try:
-        return [
+        faults = [
             f"missing in the artifact store: adapters/{digest}/{name}"
-            for digest in digests.order_by("sha256").distinct()
+            for digest in versions
             for name in ADAPTER_FILES
             if store.size(f"adapters/{digest}/{name}") is None
         ]
+        # Only the digest tells which pooling files an adapter has.
+        pooled = [digest for digest, traits in versions.items() if _POOLING & set(traits)]
+        if not faults:
+            faults = [
+                f"missing or changed in the artifact store: files of adapters/{digest}"
+                for digest in pooled
+                if _stored_digest(store, digest) != digest
+            ]
+        return faults
     except UnavailableError as error:
         return [str(error)]
+
+
+def _stored_digest(store: ArtifactStore, digest: str) -> str:
+    """Return the digest of the files that the store has of an adapter."""
+    found: dict[str, str] = {}
+    for name in (*ADAPTER_FILES, *POOLING_FILES):
+        if store.size(key := f"adapters/{digest}/{name}") is None:
+            continue
+        sha256 = hashlib.sha256()
+        with store.open(key) as stream:
+            while data := stream.read(_CHUNK):
+                sha256.update(data)
+        found[name] = sha256.hexdigest()
+    return adapter_digest(found)
 
 
 def _closed_secrets() -> list[str]:
