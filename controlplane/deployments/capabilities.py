@@ -14,12 +14,10 @@ from contracts.base_routes import CopyRoute
 from contracts.capabilities.capability import BaseNeeds, Capability
 from contracts.capabilities.engines import ENGINES, base_offers, capability
 from contracts.capabilities.vllm import version_of
-from contracts.capabilities.worker import SPARSE
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Copy, Deployment, Target
-from controlplane.deployments.sizing.instances import INSTANCES
 from controlplane.errors import InvalidInputError
 
 NOT_YET: Final = "no backend can serve this yet"
@@ -157,7 +155,6 @@ def base_check(deployment: Deployment) -> None:
         base_needs(deployment.base_model, deployment.variant),
         RunningEngine.of_deployment(deployment),
     )
-    _device_check(deployment, base, engine)
     problem = engine.base_problem(base)
     listed = engine.capability.architectures if engine.capability else None
     is_open = engine.engine == "vllm" and listed is not None and base.architecture not in listed
@@ -167,23 +164,6 @@ def base_check(deployment: Deployment) -> None:
     remedy = f"engines that do: {offers}" if offers else NOT_YET
     field = "image" if deployment.target.kind == Target.Kind.SAGEMAKER else "target"
     raise InvalidInputError(f"{problem}: {remedy}", field=field)
-
-
-def _device_check(deployment: Deployment, base: BaseNeeds, engine: RunningEngine) -> None:
-    """Refuse the bundled worker with experts on accelerators, where it would not start."""
-    if engine.engine != "worker" or base.architecture not in SPARSE:
-        return
-    fields = {"instance_type": [deployment.instance_type]}
-    fields["fallback_instance_types"] = list(deployment.fallback_instance_types)
-    for field, names in fields.items():
-        for name in names:
-            instance = INSTANCES.get(str(name))
-            if instance is not None and instance.accelerators:
-                raise InvalidInputError(
-                    f"the bundled worker serves {base.architecture} on the CPU only, and {instance.name} has "
-                    f"{instance.accelerator}s: choose an instance type without, or an image with vLLM",
-                    field=field,
-                )
 
 
 def engine_check(engine: str, version: str, max_rank: int | None) -> None:

@@ -27,6 +27,7 @@ from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.deployments.scaling.selectors import policies_on_endpoint
 from controlplane.deployments.sizing.compute import compute_of
+from controlplane.deployments.sizing.devices import device_check
 from controlplane.deployments.sizing.fallback_types import fallback_types_check
 from controlplane.errors import ConflictError, InvalidInputError
 
@@ -212,6 +213,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
     if image.problem:
         raise InvalidInputError(image.problem, field="image")
     base_check(deployment)
+    device_check(deployment)
     _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     if image.family is Family.VLLM:

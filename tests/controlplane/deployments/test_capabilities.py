@@ -16,7 +16,7 @@ from contracts.capabilities.worker import TRAITS
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_publish
 from controlplane.catalog.models import BaseModel
-from controlplane.deployments.capabilities import RunningEngine, base_check
+from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.containers.images import IMAGES, Image
 from controlplane.deployments.copies.services import copy_register, copy_remove
 from controlplane.deployments.models import AdapterRule, Copy, Deployment
@@ -24,6 +24,7 @@ from controlplane.deployments.placement.placements import unserved_adapters
 from controlplane.deployments.placement.rules import adapter_move, adapter_pin
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_create, deployment_remove, deployment_update
+from controlplane.deployments.sizing.devices import device_check
 from controlplane.deployments.targets.services import target_create
 from controlplane.errors import InvalidInputError
 from controlplane.routes.selectors import route_base
@@ -261,15 +262,15 @@ def test_the_bundled_worker_with_experts_gets_no_accelerators(
     )
     image = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/worker:1"
     made = Deployment(name="a", target=target, base_model=tiny, image=image, image_family="worker", **fields)
-    base_check(made)
+    device_check(made)
     tiny.architecture = "Qwen3MoeForCausalLM"
     with pytest.raises(InvalidInputError, match="serves Qwen3MoeForCausalLM on the CPU only") as refused:
-        base_check(made)
+        device_check(made)
     assert refused.value.field == at_fault
     made.instance_type, made.fallback_instance_types = "ml.c7i.8xlarge", []
-    base_check(made)
+    device_check(made)
     made.instance_type, made.image, made.image_family = "ml.g5.xlarge", "lmi-0.38.0", "lmi"
-    base_check(made)
+    device_check(made)
 
 
 def test_a_deployment_notes_the_adapters_that_it_cannot_serve(
