@@ -179,4 +179,5 @@ def test_bf16_loses_no_more_than_transformers(name: str, families: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.costly("runs each family in transformers and in the engine")
 def test_greedy(name: str, families: Any, make_engine: EngineFactory) -> None:
-    check_greedy(*families(name), make_engine)
+    folder, reference = families(name)
+    check_greedy(folder, reference, make_engine)

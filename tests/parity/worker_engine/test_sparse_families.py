@@ -33,4 +33,5 @@ def test_logits(name: str, families: Made) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.costly("runs each family in transformers and in the engine")
 def test_greedy(name: str, families: Made, make_engine: EngineFactory) -> None:
-    check_greedy(*families(name), make_engine)
+    folder, reference = families(name)
+    check_greedy(folder, reference, make_engine)
