@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from contracts.server_credentials import ServerCredentials
-from controlplane.deployments.capabilities import base_check
+from controlplane.deployments.capabilities import RunningEngine, base_check
 from controlplane.deployments.containers.images import (
     DEFAULT_IMAGE,
     DISTINCT,
@@ -213,7 +213,7 @@ def _check_sagemaker(deployment: Deployment) -> None:
     if image.problem:
         raise InvalidInputError(image.problem, field="image")
     base_check(deployment)
-    device_check(deployment)
+    device_check(deployment, engine=RunningEngine.of_deployment(deployment).engine)
     _check_form(deployment, image)
     options = LmiOptions.from_values(deployment.options, image, hosting=deployment.hosting)
     if image.family is Family.VLLM:

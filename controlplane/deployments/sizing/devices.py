@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from contracts.capabilities.worker import SPARSE
-from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.sizing.instances import INSTANCES
 from controlplane.errors import InvalidInputError
 
 
-def device_check(deployment: Deployment) -> None:
+def device_check(deployment: Deployment, *, engine: str) -> None:
     """Refuse the bundled worker with experts on accelerators, where it would not start.
 
     Raises:
         InvalidInputError: names the instance type.
     """
     architecture = deployment.base_model.architecture
-    if RunningEngine.of_deployment(deployment).engine != "worker" or architecture not in SPARSE:
+    if engine != "worker" or architecture not in SPARSE:
         return
     fields = {"instance_type": [deployment.instance_type]}
     fields["fallback_instance_types"] = list(deployment.fallback_instance_types)

@@ -262,15 +262,15 @@ def test_the_bundled_worker_with_experts_gets_no_accelerators(
     )
     image = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/worker:1"
     made = Deployment(name="a", target=target, base_model=tiny, image=image, image_family="worker", **fields)
-    device_check(made)
+    device_check(made, engine=RunningEngine.of_deployment(made).engine)
     tiny.architecture = "Qwen3MoeForCausalLM"
     with pytest.raises(InvalidInputError, match="serves Qwen3MoeForCausalLM on the CPU only") as refused:
-        device_check(made)
+        device_check(made, engine=RunningEngine.of_deployment(made).engine)
     assert refused.value.field == at_fault
     made.instance_type, made.fallback_instance_types = "ml.c7i.8xlarge", []
-    device_check(made)
+    device_check(made, engine=RunningEngine.of_deployment(made).engine)
     made.instance_type, made.image, made.image_family = "ml.g5.xlarge", "lmi-0.38.0", "lmi"
-    device_check(made)
+    device_check(made, engine=RunningEngine.of_deployment(made).engine)
 
 
 def test_a_deployment_notes_the_adapters_that_it_cannot_serve(
