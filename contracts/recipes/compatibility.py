@@ -16,6 +16,10 @@ from contracts.capabilities.worker import ARCHITECTURES, SPARSE
 from contracts.recipes.model_facts import ModelFacts, Situation
 from contracts.recipes.recipe import OWN_DRAFT, Drafting, Engine, Hardware, Head, Quantization, Recipe
 
+EXPERTS_REASON: Final = (
+    "has experts, whose checkpoints are not quantized or merged here: leave quantization at none, and serve "
+    "adapters unmerged"
+)
 _FP8_CAPABILITY: Final = 89
 _FAMILIES: Final[Mapping[str, Hardware]] = {
     "p4d": Hardware.SM80,
@@ -138,8 +142,7 @@ OURS: Final = (
         lambda stack: (
             stack.local and stack.model.architecture in SPARSE and (stack.quantizes or stack.merges)
         ),
-        "{model.architecture} has experts, whose checkpoints are not quantized or merged here: leave "
-        "quantization at none, and serve adapters unmerged",
+        "{model.architecture} " + EXPERTS_REASON,
     ),
     Rule(
         "quantized_already",

@@ -8,7 +8,9 @@ from typing import Any
 
 from contracts.adapters.reference import AdapterRef, EngineName
 from contracts.capabilities.capability import missing_text
-from contracts.capabilities.worker import TRAITS, WORKER
+from contracts.capabilities.traits import Trait
+from contracts.capabilities.worker import SPARSE, TRAITS, WORKER
+from contracts.recipes.compatibility import EXPERTS_REASON
 from controlplane.catalog.models import BaseModel
 from controlplane.errors import InvalidInputError
 from controlplane.optimization.adapter_versions import adapter_version
@@ -24,14 +26,20 @@ def adapter_to_merge(*, base_model: BaseModel, name: str) -> AdapterRef:
         name: `tenant/adapter@v3`, or the version's engine name.
 
     Raises:
-        InvalidInputError: the name has neither form, or the worker cannot load the adapter.
+        InvalidInputError: the name has neither form, or the worker cannot merge the adapter.
         NotFoundError: the base model has no such version that is ready.
     """
+    if (architecture := base_model.architecture) in SPARSE:
+        raise InvalidInputError(f"{architecture} {EXPERTS_REASON}", field="adapter")
     return _mergeable(adapter_version(base_model=base_model, name=name, field="adapter"))
 
 
 def _mergeable(ref: AdapterRef) -> AdapterRef:
-    """Return the reference. Raises InvalidInputError if the worker, which merges, cannot load the adapter."""
+    """Return the reference. Raises InvalidInputError if the worker cannot merge the adapter."""
+    if Trait.FEATURE_EXTRACTION in ref.traits:
+        # A merged copy would pool by the base's files, and answer chats.
+        text = f"{ref.name} is an embedding adapter, which cannot be merged: serve it unmerged"
+        raise InvalidInputError(text, field="adapter")
     if missing := set(ref.traits) - TRAITS:
         text = f"{WORKER.engine} does not serve {missing_text(missing, 1, None)}: {ref.name} cannot be merged"
         raise InvalidInputError(text, field="adapter")

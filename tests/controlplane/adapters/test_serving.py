@@ -234,8 +234,22 @@ def test_merging_refuses_what_the_worker_does_not_serve(tenant: Tenant, base_mod
         adapter_to_merge(base_model=base_model, name="acme/pirate@v1")
     with pytest.raises(InvalidInputError, match="cannot be merged"):
         adapter_to_merge(base_model=base_model, name=version.engine_name)
+    needing(version, "feature-extraction")
+    with pytest.raises(
+        InvalidInputError, match="an embedding adapter, which cannot be merged: serve it unmerged"
+    ):
+        adapter_to_merge(base_model=base_model, name="acme/pirate@v1")
     needing(version, "dora")
     assert adapter_to_merge(base_model=base_model, name="acme/pirate@v1").traits == ("dora",)
+
+
+def test_merging_on_a_base_with_experts_names_their_rule(tenant: Tenant, base_model: BaseModel) -> None:
+    needing(register(tenant, base_model), "experts")
+    base_model.architecture = "Qwen3MoeForCausalLM"
+    with pytest.raises(
+        InvalidInputError, match=r"Qwen3MoeForCausalLM has experts, .* serve adapters unmerged"
+    ):
+        adapter_to_merge(base_model=base_model, name="acme/pirate@v1")
 
 
 def test_a_base_model_says_which_engines_serve_it(base_model: BaseModel, admin_client: Client) -> None:
