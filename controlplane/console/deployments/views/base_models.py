@@ -101,7 +101,7 @@ def variants(request: HttpRequest, name: str) -> HttpResponse:
 def copies(request: HttpRequest, name: str) -> HttpResponse:
     """Add a copy by its server's URL, or remove the copy in `remove`."""
     base_model = base_model_get(name=name)
-    values = {name: request.POST.get(name, "").strip() for name in _COPY_FIELDS}
+    values = {field: request.POST.get(field, "").strip() for field in _COPY_FIELDS}
     loads = {"loads_adapters": request.POST.get("loads_adapters") == "on"}
     removed = _copy_of(base_model, request.POST["remove"]) if request.POST.get("remove") else None
     with FormErrors(request) as errors:

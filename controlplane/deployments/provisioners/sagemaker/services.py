@@ -68,4 +68,4 @@ class ServicesAccount(Account):
             if not page.get(next_field):
                 return
             following = {next_field: page[next_field]}
-        raise ProvisioningError(f"{operation} has more than {_MOST_PAGES} pages")
+        raise ProvisioningError(f"{operation} of {about} has more than {_MOST_PAGES} pages")

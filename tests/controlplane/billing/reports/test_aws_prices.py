@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.billing.reports.aws_prices import Payment, instance_prices_read
+from controlplane.billing.reports.aws_prices import Payment, _hosted_type, _hourly, instance_prices_read
 from controlplane.billing.reports.instance_prices import instance_price_set
 from controlplane.billing.reports.instance_rates import instance_saving, rate_in_force
 from controlplane.billing.reports.models import InstancePrice, Plan
@@ -79,6 +79,35 @@ def test_only_changes_are_added_and_todays_price_is_kept(target: Target) -> None
     assert "All Upfront" in rate_in_force(instance_type=G5, region=REGION, plan=Plan.SAVINGS_PLAN_1Y).source
     again = instance_prices_read(target=target, payment=Payment.NO_UPFRONT)
     assert (again.added, again.kept) == ([], 1 + len(HOURLY)), "the table holds one rate of a plan"
+
+
+@pytest.mark.parametrize(
+    ("usage_type", "name"),
+    [(f"USE1-Host:{G5}", G5), (f"Host:{G5}", G5), (f"USE1-AsyncHost:{G5}", ""), (f"USE1-Train:{G5}", "")],
+)
+def test_usage_of_endpoints_alone_counts(usage_type: str, name: str) -> None:
+    assert _hosted_type(usage_type) == name
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "price"),
+    [
+        ([{"unit": "Hrs", "pricePerUnit": {"USD": "7.09"}}], ("USD", "7.09")),
+        ([{"unit": "Quantity", "pricePerUnit": {"USD": "7.09"}}], None),
+        (
+            [{"unit": "Hrs", "pricePerUnit": {"USD": "1"}}, {"unit": "Hrs", "pricePerUnit": {"USD": "2"}}],
+            None,
+        ),
+        ([{"unit": "Hrs", "pricePerUnit": {"USD": "7.09", "CNY": "50"}}], None),
+        ([], None),
+    ],
+)
+def test_products_without_one_hourly_price_are_passed_over(
+    dimensions: list[dict[str, object]], price: tuple[str, str] | None
+) -> None:
+    term = {"priceDimensions": {str(number): item for number, item in enumerate(dimensions)}}
+    assert _hourly({"terms": {"OnDemand": {"A.B": term}}}) == price
+    assert _hourly({"terms": {"Reserved": {"A.B": term}}}) is None
 
 
 def test_what_cannot_be_read_is_named(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
