@@ -13,7 +13,10 @@ _CONTROL_PLANE: Final = Path(__file__).resolve().parents[1] / "controlplane"
 
 
 def is_old(database: Path) -> bool:
-    """Return True if the SQLite file records a migration of ours that this version does not have."""
+    """Return True if the SQLite file was made by migrations that this version does not have.
+
+    It records one of them, or its tables come from a first migration before later ones were merged into it.
+    """
     if not database.exists():
         return False
     known = {(path.parents[1].name, path.stem) for path in _CONTROL_PLANE.rglob("migrations/0*.py")}
@@ -23,6 +26,9 @@ def is_old(database: Path) -> bool:
             applied = connection.execute("SELECT app, name FROM django_migrations").fetchall()
         except sqlite3.OperationalError:  # it has no tables yet
             return False
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(metering_usageeventrow)")}
+    if columns and "reasoning_tokens" not in columns:
+        return True
     return any(app in apps and (app, name) not in known for app, name in applied)
 
 

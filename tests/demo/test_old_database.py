@@ -33,6 +33,17 @@ def test_a_database_with_migrations_that_are_gone_is_old(
     assert is_old(database) == old
 
 
+@pytest.mark.parametrize(("column", "old"), [("reasoning_tokens", False), ("id", True)])
+def test_tables_from_before_migrations_were_merged_are_old(tmp_path: Path, column: str, old: bool) -> None:
+    database = tmp_path / "graftwork.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE django_migrations (app TEXT, name TEXT)")
+        connection.execute("INSERT INTO django_migrations VALUES ('metering', '0001_initial')")
+        connection.execute(f"CREATE TABLE metering_usageeventrow ({column} INTEGER)")
+        connection.commit()
+    assert is_old(database) == old
+
+
 def test_its_folder_is_renamed_and_nothing_is_lost(tmp_path: Path) -> None:
     said: list[str] = []
     for number in (1, 2):

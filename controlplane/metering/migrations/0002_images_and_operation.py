@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from django.core.management.base import CommandError
 from django.db import migrations, models
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
 _NAMES: Final = ("project", "key_id", "adapter", "alias", "arm", "base_model")
 _REST: Final = ("backend", "status")
@@ -26,10 +28,23 @@ def _once(name: str, *when: str) -> models.UniqueConstraint:
     return models.UniqueConstraint(fields=("tenant", *when, *_NAMES, "operation", *_REST), name=name)
 
 
+def refuse_older_tables(apps: object, schema_editor: BaseDatabaseSchemaEditor) -> None:
+    """Raise CommandError for tables of an earlier 0001_initial, into which later migrations were merged."""
+    connection = schema_editor.connection
+    with connection.cursor() as cursor:
+        columns = connection.introspection.get_table_description(cursor, "metering_usageeventrow")
+    if "reasoning_tokens" not in {column.name for column in columns}:
+        raise CommandError(
+            "This database was made by an earlier development version and cannot be migrated: start with an "
+            "empty database."
+        )
+
+
 class Migration(migrations.Migration):
     dependencies = [("metering", "0001_initial")]
 
     operations = [
+        migrations.RunPython(refuse_older_tables, migrations.RunPython.noop),
         migrations.AddField("usageeventrow", "images", _images()),
         migrations.AddField("usageeventrow", "operation", _operation()),
         migrations.AddField("usagehour", "images", _images()),
