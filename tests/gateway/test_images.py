@@ -84,14 +84,14 @@ def test_the_reservation_covers_the_images(
     [able] = stand_ins(1)
     table = table_of(replace(VLLM, id=f"v-{id(able)}", url=able.url))
     # An image of 1,024 by 1,024 takes at most 37 x 37 + 2 tokens, and the text and the answer some.
-    limits = {"tenant:acme": LimitsRoute((Limit("tokens", 1500, 60),))}
+    limits = {"tenant:acme": LimitsRoute((Limit("tokens", 1500, 3600),))}
     control_plane.replace(pooled_gateway, replace(table, limits=limits))
     refused = post(pooled_gateway, chat_with_images(images=2, max_tokens=8))
     assert (refused.status_code, "requested 27" in refused.json()["error"]["message"]) == (429, True)
+    # What a request reserved and did not use returns at once, or with the gateway's next exchange with Redis
+    # if its slice of the window has ended. Unsettled, it would count for an hour.
     for _ in range(3):
-        assert post(pooled_gateway, chat_with_images(max_tokens=8)).status_code == 200, (
-            "settled to what was used"
-        )
+        eventually(lambda: post(pooled_gateway, chat_with_images(max_tokens=8)).status_code == 200)
 
 
 @pytest.mark.costly("requests to a gateway process")
