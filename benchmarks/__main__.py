@@ -37,8 +37,9 @@ NAMES: Final = (
     "registration",
     "optimization",
     "routing",
+    "simulator",
 )
-QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization", "routing")
+QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization", "routing", "simulator")
 """Benchmarks that have a shorter form."""
 
 

@@ -57,7 +57,7 @@ class LateArrival(HostArrival):
 
 def tier_of(engine: Engine) -> DeviceTier:
     tier = engine.scheduler.adapters.tier
-    assert tier is not None
+    assert isinstance(tier, DeviceTier)
     return tier
 
 

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.adapters.device_tier import DeviceTier
+from worker_engine.histogram import Histogram
 from worker_engine.memory_pool import MemoryPool
 
 AHEAD: Final = 4
 """Waiting sequences whose adapters are prefetched to the device while others compute."""
+
+
+class Tier(Protocol):
+    """The device's copies of adapters, each in pages of the pool; `DeviceTier` is the real one.
+
+    Attributes:
+        load_seconds: how long the device took for the copies of each load.
+        num_bytes: bytes copied so far.
+        num_loads: loads so far.
+    """
+
+    load_seconds: Histogram
+    num_bytes: int
+    num_loads: int
+
+    def pages_of(self, adapter: Adapter) -> int:
+        """Return how many pages the adapter needs. Raises AdapterRefused when a row exceeds a page."""
+
+    def load(self, adapter: Adapter, pages: Sequence[int]) -> None:
+        """Queue the copies of the adapter's weights into `pages`."""
+
+    def drop(self, sha256: str) -> None:
+        """Forget an adapter whose pages are given to another user."""
 
 
 class AdapterMemory:
@@ -21,7 +45,7 @@ class AdapterMemory:
     """
 
     def __init__(
-        self, pool: MemoryPool, *, page_bytes: int, max_adapters: int, tier: DeviceTier | None = None
+        self, pool: MemoryPool, *, page_bytes: int, max_adapters: int, tier: Tier | None = None
     ) -> None:
         """`page_bytes` 0 means that adapters use no pages."""
         self._pool, self._page_bytes = pool, page_bytes

@@ -8,11 +8,10 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from contracts.adapters.reference import AdapterMix, AdapterRef
 from worker_engine.adapters.adapter import Adapter
-from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
 from worker_engine.histogram import Histogram
 
@@ -46,6 +45,23 @@ class Residency:
     idle_seconds: float
 
 
+class Loader(Protocol):
+    """Reads adapters from a store or a disk cache, in threads; `AdapterLoader` is the real one."""
+
+    @property
+    def num_unkept(self) -> int:
+        """Adapters whose files the disk cache could not store."""
+
+    def cached(self) -> list[str]:
+        """Return the digests of the adapters on disk."""
+
+    def is_cached(self, ref: AdapterRef | AdapterMix) -> bool:
+        """Return True if the files are on disk."""
+
+    def load(self, ref: AdapterRef | AdapterMix) -> Adapter:
+        """Load an adapter. Raises AdapterUnavailable or AdapterRefused."""
+
+
 class AdapterPool:
     """Resident adapters by content digest. Runs on the event loop; the loader runs in threads.
 
@@ -58,7 +74,7 @@ class AdapterPool:
         load_seconds: durations of loads, by tier.
     """
 
-    def __init__(self, loader: AdapterLoader, *, max_bytes: int) -> None:
+    def __init__(self, loader: Loader, *, max_bytes: int) -> None:
         self._loader, self.max_bytes = loader, max_bytes
         self._resident: OrderedDict[str, Adapter] = OrderedDict()
         self._users: dict[str, int] = {}

@@ -11,6 +11,7 @@ import pytest
 from tests.worker_engine.test_service import Serve, count, long, serve, short
 from tests.worker_engine.tiny_adapter import adapter_ref
 from worker_engine import model_runner
+from worker_engine.adapters.device_tier import DeviceTier
 from worker_engine.service import Service
 
 __all__ = ["serve"]
@@ -24,7 +25,7 @@ def test_from_the_store_to_the_device_while_it_queues(
 
     async def scenario(service: Service) -> None:
         ref, tier = adapter_ref(tiny_adapters["all"]), service.engine.scheduler.adapters.tier
-        assert tier is not None
+        assert isinstance(tier, DeviceTier)
         first = service.generate(long("first"))
         await anext(first)
         second = asyncio.create_task(count(service.generate(replace(short("second"), adapter=ref))))

@@ -29,16 +29,20 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def pool(tiny_model: Path, cache: Path) -> AdapterPool:
-    loader = AdapterLoader(
+def loader(tiny_model: Path, cache: Path) -> AdapterLoader:
+    return AdapterLoader(
         tiny_model, cache, max_bytes=1 << 30, dtype=torch.float32, device=torch.device("cpu")
     )
+
+
+@pytest.fixture
+def pool(loader: AdapterLoader) -> AdapterPool:
     return AdapterPool(loader, max_bytes=1 << 30)
 
 
 @pytest.fixture
-def registry(pool: AdapterPool, root: Path) -> AdapterRegistry:
-    return AdapterRegistry(pool._loader, pool, root=root, base="base")
+def registry(loader: AdapterLoader, pool: AdapterPool, root: Path) -> AdapterRegistry:
+    return AdapterRegistry(loader, pool, root=root, base="base")
 
 
 def test_a_name_has_the_digest_and_rank_of_its_files(registry: AdapterRegistry, root: Path) -> None:
@@ -124,8 +128,10 @@ def test_files_that_changed_are_never_served_under_the_old_digest(
     asyncio.run(run())
 
 
-def test_without_a_folder_no_local_source_is_taken(pool: AdapterPool, root: Path) -> None:
-    registry = AdapterRegistry(pool._loader, pool, root=None, base="base")
+def test_without_a_folder_no_local_source_is_taken(
+    loader: AdapterLoader, pool: AdapterPool, root: Path
+) -> None:
+    registry = AdapterRegistry(loader, pool, root=None, base="base")
     with pytest.raises(InvalidRequest, match="--adapters-dir"):
         asyncio.run(registry.register("a", str(root / "plain")))
     with pytest.raises(AdapterNotFound):
