@@ -88,6 +88,11 @@ class Scheme:
     symmetric: bool
     coding: Coding = "whole"
 
+    @property
+    def native_bits(self) -> int:
+        """Bits of a weight in the native loops' layout, which hold E2M1 as whole numbers of 8 bits."""
+        return 8 if self.coding == "e2m1" else self.bits
+
 
 @dataclass(frozen=True, slots=True)
 class Quantization:

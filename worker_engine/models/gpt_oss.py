@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-import torch
-
+from kernels.quantization import prepare
 from worker_engine.checkpoint.config_fields import Fields
 from worker_engine.checkpoint.experts_config import ExpertsConfig
 from worker_engine.checkpoint.folder import Checkpoint
@@ -38,13 +38,11 @@ class GptOssLayer(SparseLayer):
             config.attention_scale, config.attention[index].window, sinks.float().contiguous()
         )
 
-    def _load_feed_forward(self, weights: LayerWeights) -> None:
-        experts, checkpoint = weights.config.experts, weights.checkpoint
-        assert experts is not None
-        prefix, count = f"{weights.prefix}mlp.experts.", experts.num_experts
+    def _load_experts(self, weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:
+        checkpoint, prefix, count = weights.checkpoint, f"{weights.prefix}mlp.experts.", experts.num_experts
         hidden, inner = weights.config.hidden_size, experts.intermediate_size
         gate_up_bias = checkpoint.get(f"{prefix}gate_up_proj_bias", count, 2 * inner)
-        self._sparse = SparseMlp(
+        return SparseMlp(
             weights.linear("router", path="mlp.router"),
             _load_stack(checkpoint, f"{prefix}gate_up_proj", count, 2 * inner, hidden, interleaved=True),
             _load_stack(checkpoint, f"{prefix}down_proj", count, hidden, inner),
@@ -102,25 +100,42 @@ class GptOss(Decoder):
 def _load_stack(
     checkpoint: Checkpoint, name: str, count: int, out: int, inner: int, *, interleaved: bool = False
 ) -> list[LinearWeight]:
-    """Load the experts' weights [out, in], or those that were packed earlier."""
-    mapped = [checkpoint.packed.take(f"{name}.{expert}", 16, out, inner) for expert in range(count)]
+    """Load the experts' weights [out, in] from MXFP4 or [experts, in, out], or those packed earlier."""
+    scheme = checkpoint.scheme(name)
+    packs = scheme is not None and checkpoint.multiplies_quantized
+    bits = scheme.native_bits if scheme is not None and packs else 16
+    mapped = [checkpoint.packed.take(f"{name}.{expert}", bits, out, inner) for expert in range(count)]
     found = [packed_weight(matrix) for matrix in mapped if matrix is not None]
     if len(found) == count:
         checkpoint.pass_over(name, count, inner, out)
         return found
-    dense = _dense(checkpoint, name, count, out, inner)
-    ordered = (gate_then_up(weight, 0) for weight in dense) if interleaved else dense
-    return [store(checkpoint, f"{name}.{expert}", pack(weight)) for expert, weight in enumerate(ordered)]
+    load = _plain if scheme is None else _quantized
+    weights = load(checkpoint, name, (count, out, inner), interleaved=interleaved)
+    return [store(checkpoint, f"{name}.{expert}", weight) for expert, weight in enumerate(weights)]
 
 
-def _dense(checkpoint: Checkpoint, name: str, count: int, out: int, inner: int) -> Iterator[torch.Tensor]:
-    """Yield the experts' weights [out, in] one by one, from MXFP4 or from [experts, in, out].
+def _plain(
+    checkpoint: Checkpoint, name: str, shape: tuple[int, int, int], *, interleaved: bool
+) -> Iterator[LinearWeight]:
+    """Yield the experts' weights one by one, of a tensor [experts, in, out]."""
+    count, out, inner = shape
+    for weight in checkpoint.get(name, count, inner, out):
+        yield pack(gate_then_up(weight.T, 0) if interleaved else weight.T.contiguous())
 
-    bf16 holds every product of an MXFP4 code and its scale exactly.
-    """
-    if checkpoint.scheme(name) is None:
-        for weight in checkpoint.get(name, count, inner, out):
-            yield weight.T.contiguous()
-    else:
-        for quantized in checkpoint.quantized_experts(name, count, out, inner):
-            yield quantized.dequantize().to(checkpoint.device, checkpoint.dtype)
+
+def _quantized(
+    checkpoint: Checkpoint, name: str, shape: tuple[int, int, int], *, interleaved: bool
+) -> Iterator[LinearWeight]:
+    """Yield MXFP4 experts as the device multiplies them, widened otherwise: bf16 holds the values exactly."""
+    for weight in checkpoint.quantized_experts(name, *shape):
+        if interleaved:
+            weight = replace(
+                weight, codes=gate_then_up(weight.codes, 0), scales=gate_then_up(weight.scales, 0)
+            )
+        matrix = None
+        if checkpoint.multiplies_quantized:
+            matrix = prepare(weight, checkpoint.dtype, checkpoint.device)
+        if matrix is None:
+            yield pack(weight.dequantize().to(checkpoint.device, checkpoint.dtype))
+        else:
+            yield packed_weight(matrix)
