@@ -133,7 +133,7 @@ def read_quantization(fields: Fields) -> Quantization | None:
         raise section.error("quant_method", f"{method!r} is not served, only {', '.join(_IGNORED)}")
     section.only(*_IGNORED[method])
     if method == "mxfp4":
-        # The tensors tell which experts are quantized; nothing else is in this format.
+        # Names of tensors say which experts are quantized; no other weights have this format.
         found = Quantization("mxfp4", {"Linear": Scheme(4, 32, symmetric=True, coding="e2m1")})
     else:
         found = _awq(section) if method == "awq" else _compressed(section)
