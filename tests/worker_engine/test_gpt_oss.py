@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from kernels import native
+from kernels.lora import Segments
+from kernels.moe.reference import sparse_mlp
 from tests.worker_engine.conftest import EngineFactory, drain, tokens
 from tests.worker_engine.conftest import request as ask
 from tests.worker_engine.forward_pass import CPU, draw, load, logits
 from tests.worker_engine.sagemaker.conftest import Container
 from tests.worker_engine.tiny_adapter import adapter_ref
-from tests.worker_engine.tiny_gpt_oss import WINDOW, write_gpt_oss, write_stacks
+from tests.worker_engine.tiny_gpt_oss import HIDDEN, WINDOW, write_gpt_oss, write_stacks
 from tests.worker_process import run_worker
 from worker_engine import model_runner
 from worker_engine.adapters.adapter import Adapter
@@ -54,6 +57,30 @@ def test_mxfp4_equals_its_widened_form(plain: Path, packed: Path) -> None:
     assert (near - wanted).abs().median() <= 0.1 * wanted.std()
 
 
+def test_a_layer_of_experts_equals_the_specification(plain: Path) -> None:
+    """In fp32, of the tensors as the checkpoint stores them."""
+    stored = {name: value.float() for name, value in load_file(plain / "model.safetensors").items()}
+    prefix = "model.layers.1.mlp."
+    gate_up, gate_up_bias = (stored[f"{prefix}experts.gate_up_proj{end}"] for end in ("", "_bias"))
+    x = 3 * torch.randn(9, HIDDEN, generator=torch.Generator().manual_seed(2))
+    logits = x @ stored[f"{prefix}router.weight"].T + stored[f"{prefix}router.bias"]
+    assert (x @ gate_up[0]).max() > 7, "no value is clamped"
+    values, chosen = logits.topk(2, dim=-1)
+    wanted = sparse_mlp(
+        x,
+        values.softmax(-1),
+        chosen,
+        torch.cat((gate_up[..., ::2], gate_up[..., 1::2]), -1).mT,
+        stored[f"{prefix}experts.down_proj"].mT,
+        activation="clamped_swiglu",
+        gate_up_bias=torch.cat((gate_up_bias[:, ::2], gate_up_bias[:, 1::2]), -1),
+        down_bias=stored[f"{prefix}experts.down_proj_bias"],
+    )
+    layer = load(plain)[0]._layers[1][0]
+    found = layer._sparse(x, torch.zeros_like(x), {}, Segments.group([-1] * 9))  # type: ignore[attr-defined]
+    assert (found - wanted).abs().max() <= 1e-5 * wanted.abs().max()
+
+
 @pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
 def test_bf16_logits_do_not_depend_on_the_batch(packed: Path, tmp_path: Path) -> None:
     """Bit for bit, beyond the window, with adapters beside base rows."""
@@ -79,10 +106,10 @@ def test_packed_weights_are_mapped_at_the_next_start(
     form: str, bits: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     base = request.getfixturevalue(form)
-    config, options = load_config(base), {"dtype": torch.bfloat16, "device": CPU, "max_model_len": 64}
+    options: dict[str, Any] = {"dtype": torch.bfloat16, "device": CPU, "max_model_len": 64}
     experts = []
     for folder in (None, tmp_path):
-        model = load_model(base, config, packed_in=folder, **options)
+        model = load_model(base, load_config(base), packed_in=folder, **options)
         experts.append(model._layers[1][0]._sparse.gate_up[3])  # type: ignore[attr-defined]
     assert [expert.matrix.bits for expert in experts] == [bits, bits]
     assert torch.equal(experts[0].dense(), experts[1].dense())
