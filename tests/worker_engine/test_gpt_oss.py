@@ -19,7 +19,7 @@ from tests.worker_engine.conftest import request as ask
 from tests.worker_engine.forward_pass import CPU, draw, load, logits
 from tests.worker_engine.sagemaker.conftest import Container
 from tests.worker_engine.tiny_adapter import adapter_ref
-from tests.worker_engine.tiny_gpt_oss import HIDDEN, WINDOW, write_gpt_oss, write_stacks
+from tests.worker_engine.tiny_gpt_oss import HIDDEN, LAYOUTS, WINDOW, write_gpt_oss, write_stacks
 from tests.worker_process import run_worker
 from worker_engine import model_runner
 from worker_engine.adapters.adapter import Adapter
@@ -187,18 +187,18 @@ def test_other_devices_are_refused_at_start(
 
 
 @pytest.mark.costly("starts a worker process")
-def test_chats_in_harmony_with_an_adapter_by_http(packed: Path, tmp_path: Path) -> None:
+def test_chats_in_harmony_with_adapters_of_every_layout_by_http(packed: Path, tmp_path: Path) -> None:
     """The worker finds the form of thoughts by itself: no option names it."""
-    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 8, "temperature": 0}
-    adapter = adapter_ref(write_stacks(tmp_path / "a", seed=1))
+    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0}
+    adapters = [adapter_ref(write(tmp_path / layout)) for layout, write in LAYOUTS.items()]
+    asked = [body | {"model": "tiny"}]
+    asked += [body | {"model": adapter.name, "adapter": adapter.to_dict()} for adapter in adapters]
+    asked.append(body | {"model": "tiny", "reasoning_effort": "none"})
     (tmp_path / "w").mkdir()
     with run_worker(packed, tmp_path / "w", "--memory-gib", "0.05") as process:
         container = Container(process, tmp_path / "w")
-        own = body | {"model": adapter.name, "adapter": adapter.to_dict()}
-        answers = [
-            container.call("POST", "/v1/chat/completions", asked)
-            for asked in (body | {"model": "tiny"}, own, own | {"reasoning_effort": "none"})
-        ]
-    assert [status for status, _, _ in answers] == [200, 200, 400], answers
-    assert "reasoning_effort must be low, medium, high" in answers[2][2]["error"]["message"]
-    assert answers[0][2]["choices"][0]["message"] != answers[1][2]["choices"][0]["message"]
+        answers = [container.call("POST", "/v1/chat/completions", one) for one in asked]
+    assert [status for status, _, _ in answers] == [200] * len(asked[1:]) + [400], answers
+    assert "reasoning_effort must be low, medium, high" in answers[-1][2]["error"]["message"]
+    told = {json.dumps(answer["choices"][0]["message"]) for _, _, answer in answers[:-1]}
+    assert len(told) == 1 + len(adapters), "each adapter changes the answer"

@@ -6,6 +6,7 @@ tests/parity proves that the worker computes such checkpoints as transformers do
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -137,18 +138,58 @@ def _widened(blocks: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
     return torch.stack([expert.dequantize().bfloat16().T for expert in experts]).contiguous()
 
 
-def write_stacks(folder: Path, *, seed: int, rank: int = 4, **options: Any) -> Path:
+def write_stacks(folder: Path, *, seed: int, rank: int = 4) -> Path:
     """Write pairs on all experts of layer 0 as PEFT's `target_parameters` does; return `folder`."""
-    source = torch.Generator().manual_seed(seed)
     shapes = {f"{HOLDER}.experts.base_layer": (HIDDEN, 2 * INTER), f"{HOLDER}.experts": (INTER, HIDDEN)}
+    source = torch.Generator().manual_seed(seed)
     tensors: dict[str, torch.Tensor] = {}
     for path, (inner, out) in shapes.items():
-        a = torch.randn(EXPERTS * rank, inner, generator=source) * inner**-0.5
-        b = torch.randn(out, rank * EXPERTS, generator=source) * 0.5
-        tensors |= {f"{PREFIX}{path}.lora_A.weight": a, f"{PREFIX}{path}.lora_B.weight": b}
+        tensors |= _pair(path, EXPERTS * rank, inner, out, source)
     parameters = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
-    config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_parameters": parameters}
+    return _write(folder, tensors, {"r": rank, "lora_alpha": rank, "target_parameters": parameters})
+
+
+def write_pairs(folder: Path, shapes: Mapping[str, tuple[int, int]], targets: str, *, seed: int = 1) -> Path:
+    """Write plain pairs of rank 4 by their path: (out, in); return `folder`."""
+    source = torch.Generator().manual_seed(seed)
+    tensors: dict[str, torch.Tensor] = {}
+    for path, (out, inner) in shapes.items():
+        tensors |= _pair(path, 4, inner, out, source)
+    return _write(folder, tensors, {"r": 4, "lora_alpha": 8, "target_modules": targets})
+
+
+def _pair(path: str, rank: int, inner: int, out: int, source: torch.Generator) -> dict[str, torch.Tensor]:
+    a = torch.randn(rank, inner, generator=source) * inner**-0.5
+    b = torch.randn(out, rank, generator=source) * 0.5
+    return {f"{PREFIX}{path}.lora_A.weight": a, f"{PREFIX}{path}.lora_B.weight": b}
+
+
+def _write(folder: Path, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "adapter_model.safetensors")
-    (folder / "adapter_config.json").write_text(json.dumps(config | options))
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", **config}))
     return folder
+
+
+LAYOUTS: Final[Mapping[str, Callable[[Path], Path]]] = {
+    "stacks": lambda folder: write_stacks(folder, seed=1),
+    "singles": lambda folder: write_pairs(
+        folder,
+        {f"{HOLDER}.experts.1.gate_proj": (INTER, HIDDEN), f"{HOLDER}.experts.2.down_proj": (HIDDEN, INTER)},
+        r".*\.(gate|down)_proj",
+    ),
+    "lists": lambda folder: write_pairs(
+        folder,
+        {f"{HOLDER}.experts.gate_up_projs.{number}": (2 * INTER, HIDDEN) for number in range(EXPERTS)},
+        r".*\.gate_up_projs\.\d",
+    ),
+    "attention and router": lambda folder: write_pairs(
+        folder,
+        {
+            "model.layers.0.self_attn.q_proj": (HEADS * HEAD_DIM, HIDDEN),
+            f"{HOLDER}.router": (EXPERTS, HIDDEN),
+        },
+        r".*\.(q_proj|router)",
+    ),
+}
+"""Adapters by the layout of their file."""
