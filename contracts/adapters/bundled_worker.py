@@ -18,8 +18,8 @@ LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_
 _LAYERS: Final = "model.layers."
 _SPARSE: Final = re.compile(
     r"model\.layers\.\d+\.(?:mlp|block_sparse_moe)\."
-    r"(?:gate|shared_expert\.(?:gate|up|down)_proj|shared_expert_gate"
-    r"|experts\.(?:\d+\.)?(?:(?:gate|up|down)_proj|w[123])|experts\.gate_up_proj)"
+    r"(?:gate|router|shared_expert\.(?:gate|up|down)_proj|shared_expert_gate"
+    r"|experts\.(?:\d+\.)?(?:(?:gate|up|gate_up|down)_proj|w[123]))"
 )
 """Linear modules of a layer of experts."""
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from contracts.adapters.module_names import Layout, canonical_name
+from contracts.adapters.module_names import Layout, canonical_name, single_expert
 
 Shape = tuple[int, ...]
 _SEGMENT: Final = ".experts."
@@ -46,12 +46,11 @@ class Experts:
 
         A stack does not tell the order of its dimensions, so that there may be two shapes.
         """
-        holder, found, rest = path.rpartition(_SEGMENT)
-        number, _, layer = rest.partition(".")
-        if not found or _NUMBER.fullmatch(number) is None:
+        found = single_expert(path)
+        if found is None or _NUMBER.fullmatch(found[1]) is None:
             return None
-        stacks = self.parameters(f"{holder}.experts")
-        layer = canonical_name(layer)
+        holder, number, layer = found
+        stacks = self.parameters(holder)
         shape = stacks.get(layer)
         halves = 1
         if shape is None and layer in (_GATE, _UP):
@@ -60,7 +59,7 @@ class Experts:
             return None
         _, first, second = shape
         shapes = {(first // halves, second), (second // halves, first)}
-        return f"{self.common_name(f'{holder}.experts')}.{number}.{layer}", tuple(sorted(shapes))
+        return f"{self.common_name(holder)}.{number}.{layer}", tuple(sorted(shapes))
 
     def _read(self) -> dict[str, dict[str, Shape]]:
         if self._stacks is None:

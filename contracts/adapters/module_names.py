@@ -57,8 +57,11 @@ _APART: Final = re.compile(
 )
 """Parts of a model that must not be taken for one another."""
 _SEGMENT: Final = ".experts."
-_SINGLE: Final = re.compile(r"(.+\.experts)\.(\d+)\.([^.]+)")
-"""The module that holds experts, an expert's number, and the projection."""
+_SINGLE: Final = re.compile(
+    r"(?P<holder>.+\.experts)\."
+    r"(?:(?P<number>\d+)\.(?P<layer>[^.]+)|(?P<listed>\w+_proj)s\.(?P<place>\d+))"
+)
+"""A projection of one expert: `experts.3.up_proj`, or `experts.gate_up_projs.3` of a list of modules."""
 _STACKS: Final = ("gate_up_proj", "gate_proj", "up_proj", "down_proj")
 """Parameters of all experts of a layer."""
 
@@ -169,6 +172,17 @@ def outer_of(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(_OUTER & {path.partition(".")[0] for path in paths})
 
 
+def single_expert(path: str) -> tuple[str, str, str] | None:
+    """Return the module that holds experts, the expert's number and the canonical name of its projection.
+
+    Return None for a path that is not of a single expert.
+    """
+    if (found := _SINGLE.fullmatch(path)) is None:
+        return None
+    number, layer = found["number"] or found["place"], found["layer"] or found["listed"]
+    return found["holder"], number, canonical_name(layer)
+
+
 def _expert_paths(missing: Iterable[str], names: Iterable[str], layout: Layout) -> dict[str, str]:
     """Return the trainer's paths, by common name, of experts that the base holds in the other form.
 
@@ -180,10 +194,11 @@ def _expert_paths(missing: Iterable[str], names: Iterable[str], layout: Layout) 
     for path in missing:
         if path.endswith(".experts") and (common := holders.get(layout.key(path))):
             paths |= {f"{common}.{item}": f"{path}.{item}" for item in _STACKS}
-        elif single := _SINGLE.fullmatch(path):
-            common = holders.get(layout.key(single[1]))
+        elif single := single_expert(path):
+            holder, number, layer = single
+            common = holders.get(layout.key(holder))
             if common is not None:
-                paths[f"{common}.{single[2]}.{canonical_name(single[3])}"] = path
+                paths[f"{common}.{number}.{layer}"] = path
     return paths
 
 

@@ -111,7 +111,7 @@ def _linear_traits(module: str, weight: Shape | None) -> set[Trait]:
         found.add(Trait.ABSORBED_PROJECTION)
     elif _LATENT.fullmatch(kind):
         found.add(Trait.LATENT_ATTENTION)
-    elif _FUSED.fullmatch(kind) and Trait.STACKED_EXPERTS not in found:
+    elif _FUSED.fullmatch(kind) and not found & {Trait.EXPERTS, Trait.STACKED_EXPERTS}:
         found.add(Trait.FUSED_PROJECTIONS)
     elif not found and (not _PLAIN.fullmatch(kind) or (weight is not None and len(weight) != 2)):
         found.add(Trait.OTHER_MODULES)

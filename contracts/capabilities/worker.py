@@ -7,7 +7,7 @@ from typing import Final
 from contracts.capabilities.capability import Capability
 from contracts.capabilities.traits import Trait
 
-SPARSE: Final = ("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM")
+SPARSE: Final = ("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM")
 """Architectures with a mixture of experts."""
 ARCHITECTURES: Final = (
     "LlamaForCausalLM",
@@ -38,7 +38,7 @@ SPARSE_TRAITS: Final = TRAITS | {Trait.EXPERTS, Trait.STACKED_EXPERTS, Trait.SHA
 WORKER: Final = Capability(
     engine="the bundled worker",
     architectures={**dict.fromkeys(ARCHITECTURES, TRAITS), **dict.fromkeys(SPARSE, SPARSE_TRAITS)},
-    quantizations=frozenset({"awq", "compressed-tensors"}),
+    quantizations=frozenset({"awq", "compressed-tensors", "mxfp4"}),
     endpoints=frozenset({"chat", "completions", "embeddings"}),
 )
 """It stores adapters at their own rank, so it has no limit of ranks."""

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch.nn.functional import silu
 
+from kernels.activation import Kind
+from kernels.activation.reference import gated
 from kernels.lora import LoraPair
 
 
@@ -28,8 +29,14 @@ def sparse_mlp(
     down: torch.Tensor,
     adapters: Sequence[Sequence[ExpertPairs]] = (),
     row_adapter: Sequence[int] = (),
+    *,
+    activation: Kind = "silu",
+    gate_up_bias: torch.Tensor | None = None,
+    down_bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return `sum_e w_e down_e(silu(gate_e x) * up_e x)` of each row's experts, with its adapter's pairs.
+
+    Biases are added to the products of `gate_up` and `down`, before the activation and the weighted sum.
 
     Args:
         x: [rows, hidden].
@@ -38,6 +45,7 @@ def sparse_mlp(
         down: [experts, hidden, inter].
         adapters: by adapter index, then by expert.
         row_adapter: the adapter's index of each row, -1 for none; empty for no adapters.
+        gate_up_bias: [experts, 2 * inter]. down_bias: [experts, hidden].
     """
     out = torch.zeros_like(x)
     for row, chosen in enumerate(experts.tolist()):
@@ -45,11 +53,13 @@ def sparse_mlp(
         for choice, expert in enumerate(chosen):
             pairs = adapters[adapter][expert] if adapter >= 0 else ExpertPairs()
             both = gate_up[expert] @ x[row] + _delta(pairs.fused, x[row], len(gate_up[expert]))
+            both = both if gate_up_bias is None else both + gate_up_bias[expert]
             gate, up = both.chunk(2)
             gate = gate + _delta(pairs.gate, x[row], len(gate))
             up = up + _delta(pairs.up, x[row], len(up))
-            inner = silu(gate) * up
+            inner = gated(torch.cat((gate, up)).unsqueeze(0), activation)[0]
             y = down[expert] @ inner + _delta(pairs.down, inner, len(down[expert]))
+            y = y if down_bias is None else y + down_bias[expert]
             out[row] += weights[row, choice].to(x.dtype) * y
     return out
 

@@ -14,7 +14,7 @@ from kernels.native.matrix import (
     unpack_codes,
     unpack_lines,
 )
-from kernels.quantization.weight import QuantizedWeight
+from kernels.quantization.weight import E2M1, QuantizedWeight
 
 __all__ = ["multiplies", "multiply", "of_native", "serves", "to_native"]
 
@@ -26,26 +26,35 @@ def multiplies(dtype: torch.dtype) -> bool:
 
 def serves(weight: QuantizedWeight, dtype: torch.dtype) -> bool:
     """Return True if the native loops multiply x of `dtype` with this weight without dequantizing it."""
-    if not multiplies(dtype) or weight.coding != "whole":
+    if not multiplies(dtype) or weight.coding == "e4m3":
         return False
-    whole = 8 if weight.bits == 4 else 2
+    whole = 8 if weight.bits == 4 and weight.coding == "whole" else 2
     return weight.group % whole == 0 and (weight.bits == 4 or weight.zeros is None)
 
 
 def to_native(weight: QuantizedWeight) -> NativeMatrix:
-    """Lay a weight out for the loops; 32-bit scales are rounded to bf16.
+    """Lay a weight out for the loops; 32-bit scales are rounded to bf16, and E2M1 becomes 8 bits.
 
     Raises:
         ValueError: `serves` is False for it.
     """
     if not serves(weight, torch.bfloat16):
         raise ValueError(f"weights of {weight.bits} bits in groups of {weight.group}: ask `serves` first")
+    if weight.coding == "e2m1":
+        weight = _doubled(weight)
     scales = weight.scales if weight.scales.dtype == torch.float16 else weight.scales.bfloat16()
     zeros = None if weight.zeros is None else pack_lines((weight.zeros.short() - SHIFT).to(torch.int8))
     out, inner = weight.shape
     return NativeMatrix(
         pack_codes(weight.codes, weight.bits), pack_lines(scales), zeros, weight.bits, out, inner
     )
+
+
+def _doubled(weight: QuantizedWeight) -> QuantizedWeight:
+    """Return an E2M1 weight as whole numbers, which twice its values are, with half the scales: exactly."""
+    table = torch.tensor([round(2 * value) for value in (*E2M1, *(-value for value in E2M1))])
+    codes = table.to(torch.int8)[weight.codes.int()]
+    return QuantizedWeight(codes, weight.scales / 2, None, 8)
 
 
 def of_native(matrix: NativeMatrix) -> QuantizedWeight:

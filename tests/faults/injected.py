@@ -85,4 +85,31 @@ FAULTS: Final = (
         new="",
         tests=("tests/gateway/test_faults.py::test_a_hang_up_cancels_the_backend_and_bills_what_came",),
     ),
+    Fault(
+        name="attention sinks lost",
+        file="worker_engine/layers/attention.py",
+        old="window=self.window, sinks=self.sinks)",
+        new="window=self.window)",
+        tests=("tests/parity/worker_engine/test_gpt_oss.py::test_logits[gpt-oss]",),
+    ),
+    Fault(
+        name="interleaved gate and up swapped",
+        file="worker_engine/checkpoint/interleaved.py",
+        old=".view(-1, 2).T.reshape(-1)",
+        new=".view(-1, 2).flip(1).T.reshape(-1)",
+        tests=(
+            "tests/worker_engine/test_gpt_oss.py::test_a_layer_of_experts_equals_the_specification",
+            "tests/parity/worker_engine/test_gpt_oss.py::test_logits[gpt-oss]",
+        ),
+    ),
+    Fault(
+        name="stacked experts' B read expert by expert",
+        file="worker_engine/adapters/stacked_experts.py",
+        old="b.view(b.shape[0], rank, experts).permute(2, 1, 0)",
+        new="b.view(b.shape[0], experts, rank).permute(1, 2, 0)",
+        tests=(
+            "tests/worker_engine/test_sparse.py::test_columns_of_b_are_rank_major",
+            "tests/parity/worker_engine/test_gpt_oss.py::test_as_the_formulas[gpt-oss-stacks]",
+        ),
+    ),
 )

@@ -30,8 +30,12 @@ def draw(
     form: str, out: int, inner: int, *, seed: int = 0, dtype: torch.dtype = torch.bfloat16
 ) -> QuantizedWeight:
     """Every code, and scales that make products of about 1."""
-    bits, group, zeros = FORMS[form]
     generator = torch.Generator().manual_seed(seed)
+    if form == "mxfp4":
+        codes = torch.randint(0, 16, (out, inner), generator=generator, dtype=torch.uint8)
+        powers = torch.randint(-7, -4, (out, inner // 32), generator=generator).float()
+        return QuantizedWeight(codes, torch.exp2(powers).to(dtype), None, 4, "e2m1")
+    bits, group, zeros = FORMS[form]
     low, high = (0, 16) if bits == 4 else (-128, 128)
     codes = torch.randint(low, high, (out, inner), generator=generator)
     lines = (out, inner // (group or inner))
@@ -54,7 +58,7 @@ def randn(*shape: int, seed: int = 1) -> torch.Tensor:
 @needed
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8, 9, 17, 33, 63, 64, 67])
 @pytest.mark.parametrize(("out", "inner"), [(16, 128), (17, 256), (100, 1536), (960, 640)])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, "mxfp4"])
 def test_equals_the_specification(form: str, out: int, inner: int, rows: int) -> None:
     weight = draw(form, out, inner, dtype=torch.float16 if rows % 2 else torch.bfloat16)
     wide = torch.full((rows, inner + 5), float("nan")).bfloat16()
@@ -67,7 +71,7 @@ def test_equals_the_specification(form: str, out: int, inner: int, rows: int) ->
 
 
 @needed
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, "mxfp4"])
 def test_a_row_does_not_depend_on_the_others(form: str) -> None:
     """Bit for bit, on either side of where codes are widened once for all rows."""
     x, matrix = randn(67, 384), laid_out(draw(form, 200, 384))
@@ -97,6 +101,14 @@ def test_layout_and_back(form: str, out: int) -> None:
     assert torch.equal(back.codes, weight.codes)
     assert torch.equal(back.scales, weight.scales)
     assert torch.equal(back.dequantize(), weight.dequantize())
+
+
+@needed
+def test_mxfp4_is_laid_out_in_whole_numbers_exactly() -> None:
+    weight = draw("mxfp4", 50, 256)
+    matrix = laid_out(weight)
+    assert matrix.bits == 8
+    assert torch.equal(cpu.of_native(matrix).dequantize(), weight.dequantize())
 
 
 def test_the_formula() -> None:

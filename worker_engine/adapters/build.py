@@ -16,6 +16,7 @@ from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.layer_modules import LayerModule, layer_module
 from worker_engine.adapters.stacked_experts import is_exchanged, split_halves, stacked_pair
 from worker_engine.checkpoint.experts_config import expert_key
+from worker_engine.checkpoint.interleaved import gate_then_up
 from worker_engine.errors import AdapterRefused
 
 _EXPONENTS: Final = {torch.float32: 0x7F80_0000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
@@ -100,9 +101,10 @@ class AdapterBuilder:
         self, path: str, a: torch.Tensor, b: torch.Tensor, parts: Mapping[Part, torch.Tensor]
     ) -> None:
         """Take a LoRA pair: a [rank, in], b [rank, out]."""
-        scaling = self.config.scaling_of(path)
+        scaling, target = self.config.scaling_of(path), layer_module(path)
+        if self._alternates(target):
+            b = gate_then_up(b, 1)
         pair = LoraPair(self._rounded(path, a), self._rounded(path, b.float() * scaling))
-        target = layer_module(path)
         if target is not None:
             self._demand_fits(path, target, pair)
             self._put(path, target.layer, target.key, pair)
@@ -135,14 +137,25 @@ class AdapterBuilder:
     def _take_experts(self, path: str, target: LayerModule, a: torch.Tensor, b: torch.Tensor) -> None:
         """Take the pair of all experts of a layer, as PEFT's `target_parameters` writes it."""
         experts, out, inner = self.base.shapes_of_experts(path)
-        exchanged = is_exchanged(a, b, (out, inner), self.config.raw)
+        family = self.base.config.experts
+        a_on_inputs = family is not None and family.a_on_inputs
+        exchanged = is_exchanged(a, b, (out, inner), self.config.raw, a_on_inputs=a_on_inputs)
         a, b = stacked_pair(a, b, experts, exchanged=exchanged)
+        if self._alternates(target):
+            b = gate_then_up(b, 2)
         halves = split_halves(a, b) if target.key == "gate_up_proj" else None
         if halves is None:
             self._take_stack(path, target.layer, target.key, a, b)
         else:
             for key, half in zip(("gate_proj", "up_proj"), halves, strict=True):
                 self._take_stack(path, target.layer, key, *half)
+
+    def _alternates(self, target: LayerModule | None) -> bool:
+        """Return True for gate_up_proj where the family's rows of gate and up alternate."""
+        experts = self.base.config.experts
+        if target is None or experts is None or not experts.interleaved:
+            return False
+        return target.key.rpartition(".")[2] == "gate_up_proj"
 
     def _take_stack(self, path: str, layer: int, key: str, a: torch.Tensor, b: torch.Tensor) -> None:
         a = self._rounded(path, a)

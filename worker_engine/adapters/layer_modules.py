@@ -13,6 +13,8 @@ _PATH: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _EXPERT: Final = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
 _STACK: Final = re.compile(r"mlp\.experts\.(\w+)")
 _MODULES: Final[Mapping[str, str]] = {path: module for module, path in PATHS.items()}
+_ROUTERS: Final[Mapping[str, str]] = {"mlp.router": PATHS["router"]}
+"""Paths of routers that some families call otherwise."""
 _PROJECTIONS: Final[Mapping[str, str]] = {
     "gate_proj": "gate_proj",
     "up_proj": "up_proj",
@@ -48,6 +50,7 @@ def layer_module(path: str) -> LayerModule | None:
     if match is None:
         return None
     layer, rest = int(match[1]), match[2].replace("block_sparse_moe.", "mlp.", 1)
+    rest = _ROUTERS.get(rest, rest)
     full = f"model.layers.{layer}.{rest}"
     if (module := _MODULES.get(rest)) is not None:
         return LayerModule(layer, module, full)

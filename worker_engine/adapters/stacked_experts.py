@@ -33,14 +33,22 @@ def stacked_pair(a: torch.Tensor, b: torch.Tensor, experts: int, *, exchanged: b
     return (by_expert_b, by_expert_a) if exchanged else (by_expert_a, by_expert_b)
 
 
-def is_exchanged(a: torch.Tensor, b: torch.Tensor, shape: tuple[int, int], raw: Mapping[str, Any]) -> bool:
+def is_exchanged(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    shape: tuple[int, int],
+    raw: Mapping[str, Any],
+    *,
+    a_on_inputs: bool = False,
+) -> bool:
     """Return True if A multiplies the outputs of the experts' matrices, as in files of PEFT before 0.19.
 
-    The shapes of the tensors decide, or the version of PEFT where the matrices are square.
+    The shapes of the tensors decide; the family or the version of PEFT where the matrices are square.
 
     Args:
         shape: (out, in) of an expert's matrix.
         raw: adapter_config.json.
+        a_on_inputs: of the model's family, see `ExpertsConfig`.
 
     Raises:
         AdapterConfigError: the matrices are square, and peft_version does not tell.
@@ -48,6 +56,8 @@ def is_exchanged(a: torch.Tensor, b: torch.Tensor, shape: tuple[int, int], raw: 
     out, inner = shape
     if out != inner:
         return (a.shape[1], b.shape[0]) == shape
+    if a_on_inputs:
+        return False
     match str(raw.get("peft_version") or "").split(".")[:2]:
         case [major, minor] if major.isdecimal() and minor.isdecimal():
             return (int(major), int(minor)) < _SINCE

@@ -43,6 +43,9 @@ class ExpertsConfig:
         normalizes: True if the weights of a row's experts are divided by their sum.
         layers: decoder layers that have experts; the others have a dense feed-forward.
         shared_size: intermediate size of the expert that every row passes; 0 for none.
+        interleaved: True if rows of gate and up alternate in the checkpoint's and in adapters' gate_up_proj.
+            The worker holds the gate's rows before up's in every family.
+        a_on_inputs: True if A of stacked pairs is on the inputs in files of every version of PEFT.
     """
 
     num_experts: int
@@ -51,6 +54,8 @@ class ExpertsConfig:
     normalizes: bool
     layers: frozenset[int]
     shared_size: int = 0
+    interleaved: bool = False
+    a_on_inputs: bool = False
 
     def expert_shapes(self, hidden: int) -> dict[str, tuple[int, int]]:
         """Return (out, in) of the modules of a single expert."""

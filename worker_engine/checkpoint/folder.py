@@ -116,6 +116,17 @@ class Checkpoint:
         self._taken.update(self._quantized.parts(name))
         return weight
 
+    def quantized_experts(self, name: str, experts: int, out: int, inner: int) -> list[QuantizedWeight]:
+        """Return the quantized weights [out, inner] of stacked experts. Raises CheckpointError as `get`."""
+        if self._quantized is None or name not in self._quantized:
+            raise CheckpointError(f"{self._folder}: tensor {name} is not quantized")
+        try:
+            weights = self._quantized.get_experts(name, experts, out, inner)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self._folder}: {error}") from error
+        self._taken.update(self._quantized.parts(name))
+        return weights
+
     def pass_over(self, name: str, *shape: int) -> None:
         """Mark a tensor as used without reading it, since its packed form is loaded. Raises as `get`."""
         if self._quantized is not None and name in self._quantized:

@@ -1,4 +1,5 @@
-"""Reads the quantization of a checkpoint from config.json, in the compressed-tensors and AutoAWQ formats."""
+"""Reads the quantization of a checkpoint from config.json, in the compressed-tensors, AutoAWQ and
+MXFP4 formats."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:  # configuration readers must not import torch
     from kernels.quantization.weight import Coding
 
 CompressedForm = Literal["pack-quantized", "int-quantized", "float-quantized", "mxfp4-pack-quantized"]
-Form = CompressedForm | Literal["awq"]
-"""Storage format of the codes; all but "awq" are from compressed-tensors."""
+Form = CompressedForm | Literal["awq", "mxfp4"]
+"""Storage format of the codes; all but "awq" and "mxfp4" (stacked experts) are from compressed-tensors."""
 _COMPRESSED: Final[tuple[CompressedForm, ...]] = get_args(CompressedForm)
 
 GROUPS: Final = (32, 64, 128)
@@ -47,6 +48,7 @@ _IGNORED: Final = {
         "version",
         "zero_point",
     ),
+    "mxfp4": ("dequantize", "modules_to_not_convert", "quant_method"),
 }
 """Fields that may be present; those that affect the result are checked below."""
 _MXFP4_WEIGHTS: Final = {
@@ -85,6 +87,11 @@ class Scheme:
     group: int
     symmetric: bool
     coding: Coding = "whole"
+
+    @property
+    def native_bits(self) -> int:
+        """Bits of a weight in the native loops' layout, which hold E2M1 as whole numbers of 8 bits."""
+        return 8 if self.coding == "e2m1" else self.bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +132,11 @@ def read_quantization(fields: Fields) -> Quantization | None:
     if method not in _IGNORED:
         raise section.error("quant_method", f"{method!r} is not served, only {', '.join(_IGNORED)}")
     section.only(*_IGNORED[method])
-    found = _awq(section) if method == "awq" else _compressed(section)
+    if method == "mxfp4":
+        # Names of tensors say which experts are quantized; no other weights have this format.
+        found = Quantization("mxfp4", {"Linear": Scheme(4, 32, symmetric=True, coding="e2m1")})
+    else:
+        found = _awq(section) if method == "awq" else _compressed(section)
     return replace(found, int8_head=int8_head)
 
 

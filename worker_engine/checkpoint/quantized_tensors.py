@@ -19,6 +19,7 @@ _MARKS: Final[Mapping[Form, str]] = {
     "float-quantized": ".weight_scale",
     "mxfp4-pack-quantized": ".weight_packed",
     "awq": ".qweight",
+    "mxfp4": "_blocks",
 }
 """Suffix of a tensor that only quantized modules have."""
 _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
@@ -27,8 +28,11 @@ _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
     "float-quantized": (".weight", ".weight_scale"),
     "mxfp4-pack-quantized": (".weight_packed", ".weight_scale"),
     "awq": (".qweight", ".qzeros", ".scales"),
+    "mxfp4": ("_blocks", "_scales"),
 }
 _WEIGHT: Final = ".weight"
+_MXFP4_GROUP: Final = 32
+"""Inputs that share a scale."""
 _SCALES: Final = (torch.bfloat16, torch.float16, torch.float32)
 
 Read = Callable[[str], torch.Tensor]
@@ -67,7 +71,7 @@ class QuantizedTensors:
             scheme = quantization.scheme(module)
             if scheme is None:
                 raise CheckpointError(f"tensor {name}: no group of quantization_config targets {module}")
-            self._schemes[module + _WEIGHT] = scheme
+            self._schemes[module if self._form == "mxfp4" else module + _WEIGHT] = scheme
 
     def __contains__(self, name: str) -> bool:
         return name in self._schemes
@@ -94,6 +98,8 @@ class QuantizedTensors:
             CheckpointError: a part is missing, of the wrong shape or of another dtype.
         """
         scheme, (out, inner) = self._schemes[name], shape
+        if self._form == "mxfp4":
+            raise CheckpointError(f"tensor {name}: blocks of MXFP4 are served for stacked experts alone")
         parts = _Parts(self._read, name.removesuffix(_WEIGHT))
         group = scheme.group or inner
         if inner % group:
@@ -125,6 +131,18 @@ class QuantizedTensors:
         own = None if scheme.symmetric else self._zeros(parts, out, groups)
         return QuantizedWeight(codes, scales, own, 4)
 
+    def get_experts(self, name: str, experts: int, out: int, inner: int) -> list[QuantizedWeight]:
+        """Return the weights [out, in] of stacked experts in MXFP4. Raises CheckpointError as `get`."""
+        if inner % _MXFP4_GROUP:
+            raise CheckpointError(f"tensor {name}: {inner} inputs are no multiple of {_MXFP4_GROUP}")
+        parts, groups = _Parts(self._read, name), inner // _MXFP4_GROUP
+        blocks = parts.get("_blocks", (experts, out, groups, _MXFP4_GROUP // 2), torch.uint8)
+        exponents = parts.get("_scales", (experts, out, groups), torch.uint8)
+        return [
+            QuantizedWeight(unpack_mxfp4(codes).flatten(1), unpack_e8m0(scales), None, 4, "e2m1")
+            for codes, scales in zip(blocks, exponents, strict=True)
+        ]
+
     def _zeros(self, parts: _Parts, out: int, groups: int) -> torch.Tensor:
         """Return uint8 zero points [out, groups]; older libraries store int8 minus 8, others packed."""
         if self._read(parts.module + ".weight_zero_point").dtype == torch.int8:
@@ -140,6 +158,9 @@ class QuantizedTensors:
         if self._form == "awq":
             packed = stored[f"{module}.qweight"]
             return (8 * packed[1], packed[0]) if len(packed) == 2 else ()
+        if self._form == "mxfp4":
+            blocks = stored[f"{module}_blocks"]
+            return (*blocks[:2], 2 * blocks[2] * blocks[3]) if len(blocks) == 4 else ()
         if self._form == "mxfp4-pack-quantized":
             packed = stored[f"{module}.weight_packed"]
             return (packed[0], 2 * packed[1]) if len(packed) == 2 else ()

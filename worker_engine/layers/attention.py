@@ -87,9 +87,13 @@ def _untouched(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 class Attention:
     """Grouped-query attention of one layer."""
 
-    def __init__(self, scale: float, window: int) -> None:
-        """Scores are multiplied with `scale`; a query sees `window` tokens, itself included, or all if 0."""
-        self.scale, self.window = scale, window
+    def __init__(self, scale: float, window: int, sinks: torch.Tensor | None = None) -> None:
+        """Scores are multiplied with `scale`; a query sees `window` tokens, itself included, or all if 0.
+
+        Args:
+            sinks: float32 [heads], as `kernels.attention.attend` takes them.
+        """
+        self.scale, self.window, self.sinks = scale, window, sinks
 
     def __call__(
         self, cache: KVCache, layer: int, qkv: torch.Tensor, angles: Angles, plan: AttentionPlan
@@ -103,7 +107,8 @@ class Attention:
             [rows, heads * head_dim].
         """
         pages = cache.layer(layer)
-        if plan.graph is None and cache.memory is None and native_attention.fits(qkv):
+        fused = plan.graph is None and cache.memory is None and self.sinks is None
+        if fused and native_attention.fits(qkv):
             return native_attention.rotate_store_attend(
                 qkv, angles, pages, plan, scale=self.scale, window=self.window
             )
@@ -111,4 +116,5 @@ class Attention:
         heads = turned - pages.shape[1]
         rotate_(qkv[:, :turned], *angles)
         cache.write(layer, plan.slots, qkv[:, heads:])
-        return attend(qkv[:, :heads], pages, plan, scale=self.scale, window=self.window).flatten(1)
+        mixed = attend(qkv[:, :heads], pages, plan, scale=self.scale, window=self.window, sinks=self.sinks)
+        return mixed.flatten(1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernels.activation import gated
+from kernels.activation import Kind, gated
 from kernels.lora import Segments, apply_lora
 from kernels.moe import Worklist, route
 from worker_engine.layers.linear import LayerLora, LoraLinear
@@ -42,6 +42,8 @@ class SparseMlp:
         gate_up: by expert, [2 * inter, hidden].
         down: by expert, [hidden, inter].
         normalizes: True if a row's weights are divided by their sum.
+        gate_up_bias: [experts, 2 * inter], or None.
+        down_bias: [experts, hidden], or None; added before the weighted sum.
     """
 
     router: LoraLinear
@@ -51,6 +53,9 @@ class SparseMlp:
     intermediate_size: int
     normalizes: bool
     shared: SharedExpert | None = None
+    activation: Kind = "silu"
+    gate_up_bias: torch.Tensor | None = None
+    down_bias: torch.Tensor | None = None
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, segments: Segments
@@ -77,16 +82,18 @@ class SparseMlp:
         pairs = x[work.rows]
         both = work.multiply(pairs, 2 * self.intermediate_size, self._gate_up)
         _add(both, pairs, lora, ("expert_gate_up", "expert_fused"), work)
-        inner = gated(both)
+        inner = gated(both, self.activation)
         y = work.multiply(inner, x.shape[1], self._down)
         _add(y, inner, lora, ("expert_down",), work)
         return work.combine(y, weights)
 
     def _gate_up(self, expert: int, x: torch.Tensor) -> torch.Tensor:
-        return self.gate_up[expert].multiply(x, None, None)
+        bias = None if self.gate_up_bias is None else self.gate_up_bias[expert]
+        return self.gate_up[expert].multiply(x, bias, None)
 
     def _down(self, expert: int, x: torch.Tensor) -> torch.Tensor:
-        return self.down[expert].multiply(x, None, None)
+        bias = None if self.down_bias is None else self.down_bias[expert]
+        return self.down[expert].multiply(x, bias, None)
 
 
 def _add(out: torch.Tensor, x: torch.Tensor, lora: LayerLora, names: Sequence[str], work: Worklist) -> None:

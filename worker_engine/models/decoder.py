@@ -65,15 +65,16 @@ class LayerWeights:
     root: str = ""
     kind: type[LoraLinear] = LoraLinear
 
-    def linear(self, name: str, *, holder: str = "mlp") -> LoraLinear:
+    def linear(self, name: str, *, holder: str = "mlp", path: str | None = None) -> LoraLinear:
         """Load the packed layer `name` of the configuration's `packed_modules`.
 
         Args:
             holder: the checkpoint's name of the layer's feed-forward.
+            path: the checkpoint's path of a single module where it is not that of `PATHS`.
         """
         shapes, get = self.config.module_shapes, self.checkpoint.get
         parts = [
-            (f"{self.prefix}{PATHS[module].replace('mlp', holder)}", shapes[module])
+            (f"{self.prefix}{path or PATHS[module].replace('mlp', holder)}", shapes[module])
             for module in self.config.packed_modules[name]
         ]
         bias = None

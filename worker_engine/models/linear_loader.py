@@ -54,7 +54,7 @@ def _load_quantized(checkpoint: Checkpoint, name: str, parts: Sequence[Part]) ->
     scheme = schemes.pop()
     if scheme is None or schemes or not checkpoint.multiplies_quantized:
         return None
-    if (mapped := mapped_weight(checkpoint, name, scheme.bits, parts)) is not None:
+    if (mapped := mapped_weight(checkpoint, name, scheme.native_bits, parts)) is not None:
         return mapped
     weights = [checkpoint.quantized(tensor, *shape) for tensor, shape in parts]
     if any(not weights[0].stacks_with(weight) for weight in weights):

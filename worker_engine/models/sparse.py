@@ -26,9 +26,13 @@ class SparseLayer(DecoderLayer):
         experts = weights.config.experts
         self._sparse: SparseMlp | None = None
         if experts is not None and self._index in experts.layers:
-            self._sparse = load_sparse_mlp(weights, experts)
+            self._sparse = self._load_experts(weights, experts)
         else:
             super()._load_feed_forward(weights)
+
+    def _load_experts(self, weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:
+        """Load the experts of this layer. Raises CheckpointError."""
+        return load_sparse_mlp(weights, experts)
 
     @property
     def linears(self) -> dict[str, LoraLinear]:

@@ -27,7 +27,7 @@ def requirements_of(deployment: Deployment) -> Requirements:
     draft = BaseModel.objects.filter(source=options.draft_model).first() if options.draft_model else None
     load = _load(deployment, options, _shape(draft) if draft else None)
     load = replace(load, devices=_devices(deployment, options, image))
-    found = requirements(_shape(deployment.base_model), deployment.instance_type, load)
+    found = requirements(_shape(deployment.base_model, image), deployment.instance_type, load)
     if options.draft_model and draft is None:
         text = f"the draft model's size is unknown and not included: register {options.draft_model}"
         found = replace(found, reasons=(*found.reasons, f"{text} as a base model"))
@@ -61,11 +61,13 @@ def concurrency_of(deployment: Deployment, options: LmiOptions) -> int:
     return int(stated)
 
 
-def _shape(base: BaseModel) -> Shape:
-    weights = base.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"]
+def _shape(base: BaseModel, image: Image | None = None) -> Shape:
+    weights = base.files.filter(name__endswith=".safetensors").aggregate(total=Sum("size"))["total"] or 0
+    if image is not None and image.family is Family.WORKER and base.quantization == "mxfp4":
+        weights *= 2  # the worker holds 8 bits of each weight of 4
     try:
         return Shape.from_modules(
-            base.modules, dtype=base.dtype, max_model_len=base.max_model_len, file_bytes=weights or 0
+            base.modules, dtype=base.dtype, max_model_len=base.max_model_len, file_bytes=weights
         )
     except InvalidInputError as error:
         text = f"{error}: set compute requirements manually"

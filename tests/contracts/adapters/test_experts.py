@@ -7,8 +7,12 @@ from typing import Any, Final
 
 import pytest
 
+from contracts.adapters.bundled_worker import refuse_unserved
 from contracts.adapters.config import AdapterConfigError
 from contracts.adapters.experts import doubled_experts
+from contracts.adapters.needs import adapter_needs
+from contracts.capabilities.traits import Trait
+from contracts.capabilities.worker import SPARSE_TRAITS
 from tests.contracts.adapters.adapter_checks import RANK, Shape, check, pair
 
 HOLDER: Final = "model.layers.0.mlp.experts"
@@ -49,6 +53,21 @@ def test_an_experts_number_is_that_of_the_base(number: str) -> None:
     tensors = pair(f"{HOLDER}.{number}.down_proj", 8, 10)
     with pytest.raises(AdapterConfigError, match="the base model has no module"):
         check(tensors, STACKS, target_modules=["down_proj"])
+
+
+@pytest.mark.parametrize("base", [STACKS, SINGLES], ids=["stacks", "singles"])
+def test_a_list_of_experts_holds_single_experts(base: Mapping[str, Shape]) -> None:
+    """As trainers name them that split GPT-OSS' stacks."""
+    tensors = pair(f"{HOLDER}.gate_up_projs.1", 20, 8) | pair(f"{HOLDER}.down_projs.0", 8, 10)
+    options: dict[str, Any] = {"target_modules": r".*\.(gate_up|down)_projs\.\d"}
+    config, modules = check(tensors, base, **options)
+    assert sorted(modules) == [f"{HOLDER}.0.down_proj", f"{HOLDER}.1.gate_up_proj"]
+    assert adapter_needs(config, modules, base).traits == {Trait.EXPERTS}
+    refuse_unserved(config, modules, base, SPARSE_TRAITS)
+    with pytest.raises(AdapterConfigError, match="the base model has no module"):
+        check(pair(f"{HOLDER}.gate_up_projs.2", 20, 8), base, **options)
+    with pytest.raises(AdapterConfigError, match="is the same module"):
+        check(tensors | pair(f"{HOLDER}.1.gate_up_proj", 20, 8), base, target_modules=r".*")
 
 
 def test_projections_are_compared_by_layer_and_by_what_they_hold() -> None:

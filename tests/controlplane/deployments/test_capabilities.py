@@ -24,6 +24,7 @@ from controlplane.deployments.placement.placements import unserved_adapters
 from controlplane.deployments.placement.rules import adapter_move, adapter_pin
 from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_create, deployment_remove, deployment_update
+from controlplane.deployments.sizing.deployment import requirements_of
 from controlplane.deployments.sizing.devices import device_check
 from controlplane.deployments.targets.services import target_create
 from controlplane.errors import InvalidInputError
@@ -271,6 +272,29 @@ def test_the_bundled_worker_with_experts_gets_no_accelerators(
     device_check(made, engine=RunningEngine.of_deployment(made).engine)
     made.instance_type, made.image, made.image_family = "ml.g5.xlarge", "lmi-0.38.0", "lmi"
     device_check(made, engine=RunningEngine.of_deployment(made).engine)
+
+
+def test_the_bundled_worker_holds_mxfp4_in_twice_the_bytes_of_its_files(tiny: BaseModel) -> None:
+    target = target_create(
+        name="aws",
+        kind="sagemaker",
+        region="eu-central-1",
+        role_arn="arn:aws:iam::123456789012:role/x",
+        store="s3://bucket/prefix",
+    )
+    tiny.files.filter(name__endswith=".safetensors").update(size=8 << 30)
+    image = "123456789012.dkr.ecr.eu-central-1.amazonaws.com/worker:1"
+    made = Deployment(
+        name="a",
+        target=target,
+        base_model=tiny,
+        image=image,
+        image_family="worker",
+        instance_type="ml.c7i.8xlarge",
+    )
+    plain = requirements_of(made).memory_mb
+    tiny.quantization = "mxfp4"
+    assert requirements_of(made).memory_mb == plain + 8192
 
 
 def test_a_deployment_notes_the_adapters_that_it_cannot_serve(
