@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from contracts.adapters.config import EMBEDDING, HEAD, LoraConfig
@@ -62,14 +62,19 @@ _HEADS: Final = frozenset({"lm_head", "embed_out", "output_projection"})
 _LORA: Final = frozenset({Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B})
 
 
-def adapter_needs(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> AdapterNeeds:
+def adapter_needs(
+    config: LoraConfig, modules: Modules, base: Mapping[str, Shape], split: Collection[str] = ()
+) -> AdapterNeeds:
     """Return the rank and the traits of an adapter.
 
     Args:
         modules: as `sort_tensors` returns them.
         base: the base's tensors by common name.
+        split: names of those that its checkpoint holds in fused layers.
     """
     traits = {trait for module, parts in modules.items() for trait in module_traits(module, parts, base)}
+    if any(_is_split(module, base) for module in modules if f"{module}.weight" in split):
+        traits.add(Trait.SPLIT_PROJECTIONS)
     if config.task in _TASKS:
         traits.add(_TASKS[config.task])
     if config.parameters:
@@ -116,6 +121,11 @@ def _linear_traits(module: str, weight: Shape | None) -> set[Trait]:
     elif not found and (not _PLAIN.fullmatch(kind) or (weight is not None and len(weight) != 2)):
         found.add(Trait.OTHER_MODULES)
     return found
+
+
+def _is_split(module: str, base: Mapping[str, Shape]) -> bool:
+    """Return True for a linear layer; experts and embeddings have traits of their own."""
+    return len(base[f"{module}.weight"]) == 2 and not is_embedding(module) and ".experts." not in module
 
 
 def _is_whole(module: str, parts: Mapping[Part, str], weight: Shape | None) -> bool:

@@ -16,6 +16,7 @@ TRAIT_NAMES: Final[Mapping[str, str]] = {
     Trait.LATENT_ATTENTION: "LoRA on latent attention",
     Trait.ABSORBED_PROJECTION: "LoRA on kv_b_proj of latent attention",
     Trait.FUSED_PROJECTIONS: "LoRA on fused projections",
+    Trait.SPLIT_PROJECTIONS: "LoRA on parts of a layer that the base model fuses",
     Trait.LINEAR_ATTENTION: "LoRA on linear attention",
     Trait.STATE_SPACE: "LoRA on state-space layers",
     Trait.VISION: "LoRA on the vision tower",

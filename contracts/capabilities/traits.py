@@ -25,6 +25,8 @@ class Trait(enum.StrEnum):
     """`kv_b_proj` of latent attention, which vLLM absorbs without the adapter (its issue 48974)."""
     FUSED_PROJECTIONS = "fused-projections"
     """One layer in the place of several (`qkv_proj`, `gate_up_proj`)."""
+    SPLIT_PROJECTIONS = "split-projections"
+    """Parts of a layer that the checkpoint has as one (`q_proj` of Molmo2's `att_proj`)."""
     LINEAR_ATTENTION = "linear-attention"
     STATE_SPACE = "state-space"
     """Mamba's projections."""
