@@ -332,7 +332,7 @@ def is_embedding(module: str) -> bool:
 
 
 def _hidden_size(name: str, base: Mapping[str, Shape]) -> int:
-    """Return the hidden size, which a head takes: columns of the base's input embedding, where not widened."""
+    """Return the hidden size, which a head takes: the input embedding's columns, if no layer widens them."""
     modules = {module.removesuffix(".weight"): shape for module, shape in base.items()}
     for module, shape in modules.items():
         if module.endswith(_WIDENED) and len(shape) == 2:

@@ -100,7 +100,7 @@ class Groups(Rule):
     groups: tuple[str, ...]
 
     def layers(self, base: Mapping[str, Shape]) -> Iterator[tuple[str, Shape]]:
-        pattern = re.compile(rf"(.*\.){re.escape(self.experts)}\.([0-9]{1,6})(\..+)")
+        pattern = re.compile(rf"(.*\.){re.escape(self.experts)}\.([0-9]{{1,6}})(\..+)")
         found = [(match, shape) for name, shape in base.items() if (match := pattern.fullmatch(name))]
         counts: dict[str, int] = {}
         for match, _ in found:
@@ -145,7 +145,9 @@ _RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             output="self_attn.attn_out",
         ),
         Split("mlp.ff_proj", tuple(reversed(_GATE_AND_UP))),
-        Joined(("model.transformer.wte.embedding", "model.transformer.wte.new_embedding"), "model.embed_tokens"),
+        Joined(
+            ("model.transformer.wte.embedding", "model.transformer.wte.new_embedding"), "model.embed_tokens"
+        ),
     ),
     "NemotronH_Omni_Reasoning_V3": (_VISION,),
     "QianfanOCRForConditionalGeneration": (_VISION_ENCODER,),
