@@ -99,7 +99,20 @@ def module_traits(module: str, parts: Mapping[Part, str], base: Mapping[str, Sha
         found |= _linear_traits(module, weight)
     elif parts.keys() - {Part.BASE_WEIGHT} and not _is_whole(module, parts, weight):
         found |= _linear_traits(module, weight) or {Trait.OTHER_MODULES}
+    if weight is not None and _is_other_change(module, parts, weight):
+        found.add(Trait.OTHER_CHANGES)
     return frozenset(found)
+
+
+def _is_other_change(module: str, parts: Mapping[Part, str], weight: Shape) -> bool:
+    """Return True for parts that no engine serves on this module, although it serves them on others."""
+    if Part.PARAMETER in parts:
+        return True
+    if module in (EMBEDDING, HEAD):
+        return False
+    if Part.WEIGHT in parts:
+        return len(weight) > 1 or parts.keys() != {Part.WEIGHT}
+    return ".experts" in module and not parts.keys() <= {Part.A, Part.B}
 
 
 def _linear_traits(module: str, weight: Shape | None) -> set[Trait]:

@@ -28,6 +28,7 @@ TRAIT_NAMES: Final[Mapping[str, str]] = {
     Trait.BIAS: "trained biases",
     Trait.LORA_BIAS: "LoRA biases (lora_bias)",
     Trait.SAVED_MODULES: "replaced modules (modules_to_save)",
+    Trait.OTHER_CHANGES: "these changes together (DoRA or biases on experts, replaced layers or parameters)",
     Trait.TRAINED_ROWS: "trained token rows (trainable_token_indices)",
     Trait.CLASSIFICATION: "sequence classification",
     Trait.TAGGING: "token classification",

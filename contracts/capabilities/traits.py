@@ -44,6 +44,9 @@ class Trait(enum.StrEnum):
     """B has a bias of its own."""
     SAVED_MODULES = "saved-modules"
     """Weights that replace the base's as a whole (`modules_to_save`)."""
+    OTHER_CHANGES = "other-changes"
+    """Kinds of change that no engine serves on this module: DoRA, biases or weights of experts, the replaced
+    weight of a router or of another layer, a parameter that is no weight."""
     TRAINED_ROWS = "trained-rows"
     """Rows of the embedding that replace the base's (`trainable_token_indices`)."""
     CLASSIFICATION = "classification"

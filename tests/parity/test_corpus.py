@@ -47,6 +47,7 @@ def test_every_architecture_is_in_the_page() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # five minutes of CPU on each of two cores
 def test_every_architecture_is_registered_as_the_page_says() -> None:
     references.load()
     rows = examine_all(models.architectures())
