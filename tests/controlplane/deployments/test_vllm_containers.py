@@ -84,7 +84,7 @@ def test_endpoints_of_another_host_image_are_not_shared(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,
 ) -> None:
-    deploy(stand, tiny, "one", endpoint="shared", options={})
+    deploy(stand, tiny, "one", endpoint="shared", image="lmi-0.35.0", options={})
     with pytest.raises(ConflictError, match="InferenceAmiVersion"):
         deploy(stand, tiny, "two", endpoint="shared", image=UBUNTU, options={})
 
