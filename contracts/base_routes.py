@@ -109,6 +109,7 @@ class CopyRoute:
         credentials: `openai_http` only: sealed ServerCredentials, see CREDENTIALS_INFO; "" for none.
         max_adapters: `openai_http` only: most adapters that gateways leave loaded; 0 for no bound.
         images: True if it reads images, False if not; None if that is not known, and then they are tried.
+        max_images: most images of one prompt that it was started for; None if that is not known.
     """
 
     id: str
@@ -123,6 +124,7 @@ class CopyRoute:
     credentials: str = field(default="", repr=False)
     max_adapters: int = 0
     images: bool | None = None
+    max_images: int | None = None
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -134,6 +136,10 @@ class CopyRoute:
                 "traits": None if traits is None else tuple(traits),
             }
         )
+
+    def may_read_images(self, count: int) -> bool:
+        """Return False if it surely does not read so many images of one prompt."""
+        return self.images is not False and (self.max_images is None or count <= self.max_images)
 
     def can_serve(self, adapter: AdapterRef | None) -> bool:
         """Return False if it surely cannot serve this adapter, or the base model for None."""

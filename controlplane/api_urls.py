@@ -86,6 +86,7 @@ urlpatterns = [
     route("base-models", catalog.BaseModelsApi, "base-models"),
     route("base-models/<str:name>", catalog.BaseModelApi, "base-model"),
     route("base-models/<str:name>/checkpoint", catalog.CheckpointApi, "checkpoint"),
+    route("base-models/<str:name>/refresh", catalog.BaseModelRefreshApi, "base-model-refresh"),
     route("base-models/<str:name>/variants", catalog.VariantsApi, "variants"),
     route("base-models/<str:name>/variants/<str:variant>", catalog.VariantApi, "variant"),
     route("usage", billing.UsageApi, "usage"),

@@ -59,11 +59,14 @@ class RequestPreparer:
     @staticmethod
     def _resolve_images(context: RequestContext) -> None:
         """Leave each model the copies that read images, and reserve by the rule of the first that has one."""
-        reading = [reading_images(model) for model in context.models if not refuses_images(model)]
+        count = len(context.call.images)
+        reading = [
+            reading_images(model, count) for model in context.models if not refuses_images(model, count)
+        ]
         able = [model for model in reading if not model.is_excluded]
         if not able:
-            raise not_served(reading[0]) if reading else images_not_served(context.models[0])
-        context.models = tuple(map(reading_images, context.models))
+            raise not_served(reading[0]) if reading else images_not_served(context.models[0], count)
+        context.models = tuple(reading_images(model, count) for model in context.models)
         context.call.image_rule = able[0].route.image_tokens or UNKNOWN_RULE
 
     def refresh(self, context: RequestContext, subject: str) -> None:
@@ -119,7 +122,7 @@ class RequestPreparer:
         context.trace.pause()
         try:
             await self._room.copies(
-                resolution, context.caller.tenant, len(context.body), reads_images=bool(context.call.images)
+                resolution, context.caller.tenant, len(context.body), images=len(context.call.images)
             )
         finally:
             context.trace.resume()

@@ -41,7 +41,9 @@ def parse_config(arguments: Sequence[str], environment: Mapping[str, str]) -> En
         ConfigError: a value is malformed.
         SystemExit: a flag is unknown or lacks its value.
     """
-    parser = argparse.ArgumentParser(prog="python -m worker_engine", description="Serves one base model.")
+    parser = argparse.ArgumentParser(
+        prog="python -m worker_engine", description="Serves one base model.", allow_abbrev=False
+    )
     secret = {"fleet_token", "s3_endpoint_url"}
     kinds = {"Path": Path, "Path | None": Path, "int": int, "float": float, "str": str}
     for item in fields(EngineConfig):

@@ -49,8 +49,8 @@ def refuse_unserved(
 ) -> None:
     """Raise AdapterConfigError naming the first field or tensor that the worker does not serve.
 
-    It raises nothing where the adapter's traits are among `traits` and the base is of a family that
-    the worker serves, but for DoRA and biases of B on single experts, which it does not serve.
+    It raises nothing where the adapter's traits are among `traits` and the base is of a family that the
+    worker serves, so that the capability says what the loader does.
 
     Args:
         modules: as `sort_tensors` returns them.
@@ -60,22 +60,15 @@ def refuse_unserved(
     refuse_config(config, traits)
     for module, parts in modules.items():
         unserved = module_traits(module, parts, base) - traits
-        if unserved or not _is_served(module, parts, base):
+        if unserved or not _is_served(module):
             raise AdapterConfigError(_reason(module, parts, unserved))
 
 
-def _is_served(module: str, parts: Mapping[Part, str], base: Mapping[str, Shape]) -> bool:
-    """Return True if the worker has a place for these tensors of a plain module."""
-    if Part.PARAMETER in parts:
-        return False
-    if module in (EMBEDDING, HEAD):
-        return True
-    if Part.WEIGHT in parts:
-        is_norm = len(base.get(f"{module}.weight", ())) == 1
-        return is_norm and module.startswith("model.") and parts.keys() == {Part.WEIGHT}
-    if ".experts." in module and parts.keys() != {Part.A, Part.B}:
-        return False
+def _is_served(module: str) -> bool:
+    """Return True if the worker has a place for a module of its families."""
     kind = module.rpartition(".")[2]
+    if module in (EMBEDDING, HEAD) or kind.endswith("norm"):
+        return True
     is_dense = module.startswith(_LAYERS) and ".experts" not in module and kind in LORA_MODULES
     return is_dense or _SPARSE.fullmatch(module) is not None
 

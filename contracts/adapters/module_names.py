@@ -160,6 +160,8 @@ def aligned(
     aligned: dict[str, str] = {}
     for path in missing:
         key = layout.key(path)
+        if key not in index:
+            key = canonical_name(path, outer)
         name = index.get(key)
         if name is not None and _APART.findall(key) == _APART.findall(canonical_name(name, outer)):
             aligned[path] = name

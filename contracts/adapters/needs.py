@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from contracts.adapters.config import EMBEDDING, HEAD, LoraConfig
@@ -62,14 +62,19 @@ _HEADS: Final = frozenset({"lm_head", "embed_out", "output_projection"})
 _LORA: Final = frozenset({Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B})
 
 
-def adapter_needs(config: LoraConfig, modules: Modules, base: Mapping[str, Shape]) -> AdapterNeeds:
+def adapter_needs(
+    config: LoraConfig, modules: Modules, base: Mapping[str, Shape], split: Collection[str] = ()
+) -> AdapterNeeds:
     """Return the rank and the traits of an adapter.
 
     Args:
         modules: as `sort_tensors` returns them.
         base: the base's tensors by common name.
+        split: names of those that its checkpoint holds in fused layers.
     """
     traits = {trait for module, parts in modules.items() for trait in module_traits(module, parts, base)}
+    if any(_is_split(module, base) for module in modules if f"{module}.weight" in split):
+        traits.add(Trait.SPLIT_PROJECTIONS)
     if config.task in _TASKS:
         traits.add(_TASKS[config.task])
     if config.parameters:
@@ -94,7 +99,20 @@ def module_traits(module: str, parts: Mapping[Part, str], base: Mapping[str, Sha
         found |= _linear_traits(module, weight)
     elif parts.keys() - {Part.BASE_WEIGHT} and not _is_whole(module, parts, weight):
         found |= _linear_traits(module, weight) or {Trait.OTHER_MODULES}
+    if weight is not None and _is_other_change(module, parts, weight):
+        found.add(Trait.OTHER_CHANGES)
     return frozenset(found)
+
+
+def _is_other_change(module: str, parts: Mapping[Part, str], weight: Shape) -> bool:
+    """Return True for parts that no engine serves on this module, although it serves them on others."""
+    if Part.PARAMETER in parts:
+        return True
+    if module in (EMBEDDING, HEAD):
+        return False
+    if Part.WEIGHT in parts:
+        return len(weight) > 1 or parts.keys() != {Part.WEIGHT}
+    return ".experts" in module and not parts.keys() <= {Part.A, Part.B}
 
 
 def _linear_traits(module: str, weight: Shape | None) -> set[Trait]:
@@ -116,6 +134,11 @@ def _linear_traits(module: str, weight: Shape | None) -> set[Trait]:
     elif not found and (not _PLAIN.fullmatch(kind) or (weight is not None and len(weight) != 2)):
         found.add(Trait.OTHER_MODULES)
     return found
+
+
+def _is_split(module: str, base: Mapping[str, Shape]) -> bool:
+    """Return True for a linear layer; experts and embeddings have traits of their own."""
+    return len(base[f"{module}.weight"]) == 2 and not is_embedding(module) and ".experts." not in module
 
 
 def _is_whole(module: str, parts: Mapping[Part, str], weight: Shape | None) -> bool:

@@ -19,8 +19,10 @@ _EMBEDDINGS: Final = frozenset(
     {"embed_tokens", "wte", "wpe", "word_embeddings", "tok_embeddings", "embed_in"}
 )
 """Names that every trainer gives to an embedding."""
-_INPUTS: Final = (_EMBEDDINGS - {"wpe"}) | {"embeddings", "shared", "tokens_embed", "word_embedding"}
-"""Names of the embedding of the input's tokens. The last three and `embeddings` may be other modules too."""
+_INPUTS: Final = (_EMBEDDINGS - {"wpe"}) | {"embeddings", "shared", "tokens_embed", "word_embedding", "w"}
+"""Names of the embedding of the input's tokens. Those added here may be other modules too."""
+_WIDENED: Final = ("embeddings_project", "embedding_hidden_mapping_in")
+"""Names of the layer from a narrower embedding to the hidden size: Electra's; Albert's and RemBert's."""
 _HEADS: Final = frozenset({"score", "classifier", "classification_head", "dense", "out_proj", "qa_outputs"})
 """Segments of the heads that PEFT adds to a base for SEQ_CLS and TOKEN_CLS."""
 _PAIRS: Final = (Part.A, Part.B, Part.EMBEDDING_A, Part.EMBEDDING_B)
@@ -330,8 +332,11 @@ def is_embedding(module: str) -> bool:
 
 
 def _hidden_size(name: str, base: Mapping[str, Shape]) -> int:
-    """Return the columns of the base's input embedding, which a head takes."""
+    """Return the hidden size, which a head takes: the input embedding's columns, if no layer widens them."""
     modules = {module.removesuffix(".weight"): shape for module, shape in base.items()}
+    for module, shape in modules.items():
+        if module.endswith(_WIDENED) and len(shape) == 2:
+            return shape[0]
     if embedding := input_embedding(modules):
         return modules[embedding][1]
     raise AdapterConfigError(

@@ -8,7 +8,7 @@ from typing import Final
 from contracts.capabilities.capability import BaseNeeds, Capability
 from contracts.capabilities.traits import AdapterNeeds
 from contracts.capabilities.vllm import examined_versions, vllm_capability
-from contracts.capabilities.worker import WORKER
+from contracts.capabilities.worker import SPARSE, WORKER
 
 TGI: Final = Capability(engine="text-generation-inference", max_rank=None, images=None)
 """Its architectures are not in a table of ours. Its adapters have pairs on linear layers alone."""
@@ -47,23 +47,25 @@ def newest_engines() -> tuple[Capability, ...]:
 
 def base_offers(base: BaseNeeds) -> list[str]:
     """Return the engines that serve a base model, in words: `vLLM from 0.17.1 on`."""
-    return list(_offers(lambda item: item.base_problem(base)))
+    return list(_offers(base, lambda item: item.base_problem(base)))
 
 
 def adapter_offers(base: BaseNeeds, needs: AdapterNeeds) -> list[str]:
     """Return the engines that serve an adapter, in words."""
-    return list(_offers(lambda item: item.adapter_problem(base, needs)))
+    return list(_offers(base, lambda item: item.adapter_problem(base, needs)))
 
 
 def image_offers(base: BaseNeeds) -> list[str]:
     """Return the engines that serve a base model with a vision part and its images, in words."""
-    return list(_offers(lambda item: item.base_problem(base) or ("" if item.images else "reads text alone")))
+    return list(
+        _offers(base, lambda item: item.base_problem(base) or ("" if item.images else "reads text alone"))
+    )
 
 
-def _offers(problem: Callable[[Capability], str]) -> Iterator[str]:
+def _offers(base: BaseNeeds, problem: Callable[[Capability], str]) -> Iterator[str]:
     """Yield the engines without a problem; of vLLM since which examined version, up to the newest."""
     if not problem(WORKER):
-        yield WORKER.engine
+        yield f"{WORKER.engine} (on the CPU)" if base.architecture in SPARSE else WORKER.engine
     versions = examined_versions()
     serving = [
         at

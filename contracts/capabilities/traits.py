@@ -25,6 +25,8 @@ class Trait(enum.StrEnum):
     """`kv_b_proj` of latent attention, which vLLM absorbs without the adapter (its issue 48974)."""
     FUSED_PROJECTIONS = "fused-projections"
     """One layer in the place of several (`qkv_proj`, `gate_up_proj`)."""
+    SPLIT_PROJECTIONS = "split-projections"
+    """Parts of a layer that the checkpoint has as one (`q_proj` of Molmo2's `att_proj`)."""
     LINEAR_ATTENTION = "linear-attention"
     STATE_SPACE = "state-space"
     """Mamba's projections."""
@@ -42,6 +44,9 @@ class Trait(enum.StrEnum):
     """B has a bias of its own."""
     SAVED_MODULES = "saved-modules"
     """Weights that replace the base's as a whole (`modules_to_save`)."""
+    OTHER_CHANGES = "other-changes"
+    """Kinds of change that no engine serves on this module: DoRA, biases or weights of experts, the replaced
+    weight of a router or of another layer, a parameter that is no weight."""
     TRAINED_ROWS = "trained-rows"
     """Rows of the embedding that replace the base's (`trainable_token_indices`)."""
     CLASSIFICATION = "classification"

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from contracts.adapters.config import AdapterConfigError, LoraConfig
 from contracts.adapters.needs import adapter_needs
+from contracts.adapters.split_layers import split_layers
 from contracts.adapters.tensors import Part, absent_names, sort_tensors
 from contracts.capabilities.traits import AdapterNeeds
 from controlplane.artifacts.store import ByteStream
@@ -54,6 +55,8 @@ def check_tensors(
     tensors = {
         path if path.endswith(".bias") else f"{path}.weight": tuple(shape) for path, shape in base.items()
     }
+    split = split_layers(tensors, architecture)
+    tensors |= split
     config = config.for_tensors(shapes, tensors, architecture)
     try:
         modules = sort_tensors(config, shapes, tensors)
@@ -65,7 +68,7 @@ def check_tensors(
         for part, name in parts.items()
         if part in (Part.B, Part.EMBEDDING_B)
     }
-    return adapter_needs(config, modules, tensors), scalings, absent_names(config, tensors)
+    return adapter_needs(config, modules, tensors, split), scalings, absent_names(config, tensors)
 
 
 def check_values(

@@ -10,12 +10,14 @@ from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import generics, serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from contracts.capabilities.capability import BaseNeeds
 from contracts.capabilities.engines import base_offers
 from controlplane.catalog.digests import digest_request
 from controlplane.catalog.filters import BaseModelFilter
 from controlplane.catalog.models import BaseModel, CheckpointFile, Variant
+from controlplane.catalog.refresh import base_model_refresh
 from controlplane.catalog.selectors import (
     base_model_get,
     base_model_list,
@@ -215,6 +217,21 @@ class CheckpointApi(RetrieveApi[BaseModel]):
         """Recomputes the digests of all files."""
         digest_request(base_model=self.get_object())
         return Response(CheckpointSerializer(self.get_object()).data)
+
+
+class BaseModelRefreshApi(APIView):
+    permission_classes = (Staff,)
+
+    @idempotent(atomic=False)
+    @extend_schema(request=None, responses=BaseModelSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """Reads the checkpoint's configuration and headers again (staff).
+
+        For models that an older release registered, which read less from them.
+        """
+        base_model_refresh(base_model=base_model_get(name=name))
+        shown = BaseModelSerializer(base_model_get(name=name), context={"request": request})
+        return Response(shown.data)
 
 
 class VariantsApi(generics.ListAPIView[Variant]):

@@ -15,6 +15,7 @@ from contracts.capabilities.capability import BaseNeeds, Capability
 from contracts.capabilities.engines import ENGINES, base_offers, capability
 from contracts.capabilities.vllm import version_of
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.containers.image_limit import image_limit
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, Family, Image
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.models import Copy, Deployment, Target
@@ -120,6 +121,8 @@ def capable_route(copy: Copy, base: BaseNeeds) -> dict[str, Any]:
     route = RunningEngine.of_copy(copy).route(base)
     if copy.container == Copy.Container.TRITON:
         route = replace(route, images=False)  # the repository's chat model reads texts
+    if copy.deployment is not None:
+        route = replace(route, max_images=image_limit(copy.deployment.environment))
     return _fields(route)
 
 
@@ -135,7 +138,8 @@ def absent_routes(base_model: BaseModel) -> tuple[CopyRoute, ...]:
         if kind == Target.Kind.LOCAL:
             kind = Copy.Kind.OPENAI_HTTP if engine.engine == "vllm" else Copy.Kind.WORKER
         route = engine.route(base_needs(base_model, row.variant))
-        found.append(replace(route, id=row.name, kind=str(kind), merged=row.merged_adapter))
+        limit = image_limit(row.environment)
+        found.append(replace(route, id=row.name, kind=str(kind), merged=row.merged_adapter, max_images=limit))
     return tuple(found)
 
 
@@ -180,7 +184,7 @@ def engine_check(engine: str, version: str, max_rank: int | None) -> None:
 
 
 def _fields(route: CopyRoute) -> dict[str, Any]:
-    return {name: getattr(route, name) for name in ("engine", "traits", "max_rank", "images")}
+    return {name: getattr(route, name) for name in ("engine", "traits", "max_rank", "images", "max_images")}
 
 
 def _family(deployment: Deployment) -> str:

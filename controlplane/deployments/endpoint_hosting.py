@@ -12,7 +12,6 @@ from controlplane.deployments.scaling.policy import ScalingPolicy
 from controlplane.errors import InvalidInputError
 
 _UNUSED: Final = {
-    "fallback_instance_types": "only components have one specification per type: choose hosting components",
     "min_instances": "each copy has an instance of its own: set min_copies",
     "max_instances": "each copy has an instance of its own: set max_copies",
     "endpoint": "the endpoint serves one model alone: omit it, or choose hosting components",

@@ -8,6 +8,10 @@
 
 vLLM's container overwrites `model` on /invocations by the name that SageMaker sends for an adapter's
 component, and without one serves the base model. On the other two interfaces it reads `model`.
+
+Requests for the base model name none on any interface. SageMaker routes by the URL, vLLM and LMI take a
+missing name for the base model's own, which an operator may have set, and TGI would take any name for an
+adapter's (djl_python/lmi_vllm/vllm_async_service.py; `adapter_id` of TGI's chat request).
 """
 
 from __future__ import annotations

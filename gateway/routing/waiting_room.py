@@ -67,14 +67,12 @@ class WaitingRoom:
             self._bell.set()
         self._asked[base] = time.monotonic() + DEMAND_SECONDS
 
-    async def copies(
-        self, resolution: Resolution, tenant: str, size: int, *, reads_images: bool = False
-    ) -> None:
+    async def copies(self, resolution: Resolution, tenant: str, size: int, *, images: int = 0) -> None:
         """Wait until the base model has copies, will get none, or is gone; then resolve the model again.
 
         Args:
             size: bytes of the request.
-            reads_images: wait for a copy that reads images.
+            images: wait for a copy that reads so many images.
 
         Raises:
             Waking: the room is full, or the request's time is over.
@@ -85,8 +83,8 @@ class WaitingRoom:
                 await asyncio.sleep(min(POLL_SECONDS, left()))
                 with suppress(RoutesUnavailable):
                     route = self._feed.current().bases.get(base)
-                    if route is not None and reads_images:
-                        route = reading_images(replace(resolution, route=route)).route
+                    if route is not None and images:
+                        route = reading_images(replace(resolution, route=route), images).route
                     if route is None or route.copies_for(adapter) or not route.hold_seconds:
                         return
                     if not route.may_get_copy(adapter):

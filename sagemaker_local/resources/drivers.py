@@ -6,15 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-_CUDA_13: Final = re.compile(r"/vllm:(.*-cu130|server-sagemaker-cuda-v2)")
-_NEW_ENOUGH: Final = ("al2-ami-sagemaker-inference-gpu-3-1", "al2023-ami-sagemaker-inference-gpu-4-1")
+_CUDA_13: Final = re.compile(r"/(?:djl-inference|vllm):(.*-cu13|server-sagemaker-cuda-v2)")
+_NEW_ENOUGH: Final = "al2023-ami-sagemaker-inference-gpu-4-1"
+"""With driver 580; the others have 470 to 550, of CUDA 11.4 to 12.4."""
 
 
 def driver_problem(image: str, variant: Mapping[str, Any], kind: str) -> str:
     """Return why the container would not start on a variant's instances of a type; "" if it would."""
     if not _CUDA_13.search(image) or not kind.startswith(("ml.g", "ml.p")):
         return ""
-    if variant.get("InferenceAmiVersion") in _NEW_ENOUGH:
+    if variant.get("InferenceAmiVersion") == _NEW_ENOUGH:
         return ""
     return (
         "The container ended at its start: RuntimeError: The NVIDIA driver on your system is too old (found "

@@ -100,6 +100,7 @@ class Endpoints(Collection[EndpointRecord]):
             raise ValidationException(
                 f"Variants {sorted(missing)} have inference components and must remain."
             )
+        self._refuse_other_types(config, record)
         self._refuse_over_quota(config, desired, record)
         record.spec = {**record.spec, **request}
         record.pending = config["EndpointConfigName"]
@@ -200,6 +201,20 @@ class Endpoints(Collection[EndpointRecord]):
             for kind in pool_types(variant)
         ]
         return {"InstancePools": summary}
+
+    def _refuse_other_types(self, config: dict[str, Any], record: EndpointRecord) -> None:
+        """Raise ValidationException for other instance types of a variant that is a scalable target."""
+        old = {variant["VariantName"]: pool_types(variant) for variant in record.variants}
+        targets = self._region.store.scaling.get("targets", {}).values()
+        scaled = {target["ResourceId"] for target in targets}
+        for variant in config["ProductionVariants"]:
+            name = variant["VariantName"]
+            resource = f"endpoint/{record.name}/variant/{name}"
+            if resource in scaled and old.get(name) != pool_types(variant):
+                raise ValidationException(
+                    f'The variant(s) "[{name}]" must be deregistered as scalable targets with AWS Auto '
+                    "Scaling before they can be removed or have their instance type updated."
+                )
 
     def _refuse_over_quota(
         self, config: dict[str, Any], desired: dict[str, dict[str, float]], mine: EndpointRecord | None

@@ -143,8 +143,9 @@ class Hosting:
             capacity.low = low
             return Variant(capacity, desired["weight"])
         spec = container_of(model)
-        if problem := driver_problem(spec.image, variant, variant["InstanceType"]):
-            raise StartError(problem)
+        for kind in pool_types(variant):
+            if problem := driver_problem(spec.image, variant, kind):
+                raise StartError(problem)
         seconds = variant.get("ContainerStartupHealthCheckTimeoutInSeconds", DEFAULT_START_SECONDS)
         capacity = self._capacity(variant)
         capacity.resize(count, max(count, high))

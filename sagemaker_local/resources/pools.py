@@ -27,8 +27,6 @@ def demand_pools(variant: Mapping[str, Any]) -> None:
         raise ValidationException(f"InstancePools names {repeated[0]} more than once.")
     if any("ModelNameOverride" in pool for pool in variant.get("InstancePools", ())):
         raise ValidationException("The local SageMaker serves pools without a ModelNameOverride.")
-    if "InstancePools" in variant and "ModelName" in variant:
-        raise ValidationException("The local SageMaker serves pools for inference components alone.")
 
 
 def specification_for(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:

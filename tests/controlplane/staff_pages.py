@@ -15,6 +15,7 @@ STAFF_PAGES = {
     "staff-base-models": "get",
     "staff-base-model": "get",
     "staff-base-digests": "get",
+    "staff-base-refresh": "post",
     "staff-base-variants": "post",
     "staff-base-copies": "post",
     "staff-fleet": "get",

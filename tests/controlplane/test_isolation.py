@@ -64,6 +64,7 @@ ROUTES: dict[str, dict[str, str]] = {
     "base-models": {"get": "models.read", "post": STAFF},
     "base-model": {"get": "models.read", "patch": STAFF},
     "checkpoint": {"get": STAFF, "post": STAFF},
+    "base-model-refresh": {"post": STAFF},
     "variants": {"get": "models.read", "post": STAFF},
     "variant": {"get": "models.read", "delete": STAFF},
     "organization-usage-completions": {"get": "usage.read"},
@@ -154,6 +155,7 @@ DELETED = {
 NAMES = {
     "base-model": "tiny-base",
     "checkpoint": "tiny-base",
+    "base-model-refresh": "tiny-base",
     "variants": "tiny-base",
     "variant": "tiny-base",
     "price-book": "standard",

@@ -122,12 +122,33 @@ def test_without_a_copy_that_reads_them_the_answer_says_so(
     )
     asleep = (replace(WORKER, id="asleep"),)
     assert "reads text alone" in refusal(table_of(hold_seconds=30, absent=asleep))["message"]
+    few = replace(copy, images=True, max_images=2)
+    error = refusal(table_of(few), messages=chat_with_images(images=3)["messages"])
+    assert error["message"] == (
+        "The copies of 'base' read at most 2 images of one request, it has 3. Send fewer, or ask your "
+        "operator for a higher limit."
+    )
     part = {"type": "input_image", "image_url": PICTURE}
     control_plane.replace(pooled_gateway, table_of(copy))
     body = {"model": "base", "input": [{"role": "user", "content": [part]}]}
     assert post(pooled_gateway, body, path="responses").json()["error"]["param"] == "input"
     assert other.calls() == 0
     assert post(pooled_gateway, chat_with_images() | {"messages": ask(tokens=1)}).status_code == 200
+
+
+@pytest.mark.costly("requests to a gateway process")
+def test_images_go_to_the_copy_that_was_started_for_so_many(
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, stand_ins: Callable[[int], list[StandIn]]
+) -> None:
+    few, many = stand_ins(2)
+    copies = (
+        replace(VLLM, id=f"f-{id(few)}", url=few.url, max_images=1),
+        replace(VLLM, id=f"m-{id(many)}", url=many.url, max_images=3),
+    )
+    control_plane.replace(pooled_gateway, table_of(*copies))
+    for _ in range(4):
+        assert post(pooled_gateway, chat_with_images(images=3)).status_code == 200
+    assert (few.calls(), many.calls()) == (0, 4)
 
 
 @pytest.mark.costly("requests to a gateway process")

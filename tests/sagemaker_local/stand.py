@@ -25,7 +25,7 @@ from tests.worker_process import assert_forked, worker_environment
 REGION = "eu-central-1"
 KEY = {"access_key": "AKIDLOCAL", "secret_key": "local-secret"}
 ROLE = "arn:aws:iam::000000000000:role/serving"
-IMAGE = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/djl-inference:0.36.0-lmi27.0.0-cu130"
+IMAGE = "763104351884.dkr.ecr.eu-central-1.amazonaws.com/djl-inference:0.35.0-lmi17.0.0-cu128"
 ADMIN_TOKEN = "local-admin"
 ADMIN = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
 SMALL = {"GRAFTWORK_WORKER_FLAG_MEMORY_GIB": "0.02", "GRAFTWORK_WORKER_FLAG_NUM_THREADS": "1"}

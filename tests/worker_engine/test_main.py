@@ -24,6 +24,12 @@ def test_no_token_no_outside_address() -> None:
         parse_config([*FLAGS, "--host", "0.0.0.0"], {"GRAFTWORK_TRUST_NETWORK": "no"})
 
 
+def test_a_flags_beginning_is_not_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_config([*FLAGS, "--adapters", "/"], {})
+    assert "unrecognized arguments: --adapters" in capsys.readouterr().err
+
+
 def test_the_adapters_folder_must_be_there() -> None:
     with pytest.raises(ConfigError, match="--adapters-dir"):
         parse_config([*FLAGS, "--adapters-dir", "/nowhere"], {})

@@ -23,6 +23,7 @@ urls = [
     path("staff/base-models/", base_models.index, name="staff-base-models"),
     path(_BASE, base_models.detail, name="staff-base-model"),
     path(f"{_BASE}digests", base_models.digests, name="staff-base-digests"),
+    path(f"{_BASE}refresh", base_models.refresh, name="staff-base-refresh"),
     path(f"{_BASE}variants", base_models.variants, name="staff-base-variants"),
     path(f"{_BASE}copies", base_models.copies, name="staff-base-copies"),
     path("staff/deployments/", deployments.index, name="staff-deployments"),

@@ -81,11 +81,21 @@ _VLLM_TAG: Final = re.compile(r":(\d+\.\d+\.\d+)-gpu-")
 _VLLM_SERVER_TAG: Final = re.compile(r":server-sagemaker-cuda-v(\d+(?:\.\d+)?)")
 """Tags of its second line of images, which have a version of their own."""
 _VLLM_OF_SERVER: Final = MappingProxyType(
-    {"1": "0.19.1", "2.0": "0.22.1", "2.1": "0.24.0", "2.2": "0.26.0", "2.3": "0.27.0"}
+    {
+        "1": "0.19.1",
+        "2.0": "0.22.1",
+        "2.1": "0.24.0",
+        "2.2": "0.26.0",
+        "2.3": "0.27.0",
+        "2.4": "0.27.1",
+        "2.5": "0.30.0",
+        "2.6": "0.30.0",
+    }
 )
 """Version of vLLM by that of the image, from docs/src/data of aws/deep-learning-containers."""
 _CUDA_13_AMI: Final = "al2023-ami-sagemaker-inference-gpu-4-1"
-"""Host image with the driver for CUDA 13; SageMaker's default one has an older driver."""
+"""Host image with the driver for CUDA 13, 580. SageMaker's default ones have 470 and 535, by instance type,
+and it chooses no other for an image (its guide, "inference-gpu-drivers")."""
 _NEWEST: Final = (0, 38)
 _ASYNC_FROM: Final = (0, 34)
 _DRAFT_MODEL_FROM: Final = (0, 36)
@@ -228,12 +238,10 @@ class Image:
     def ami_version(self) -> str:
         """InferenceAmiVersion that its CUDA needs on instances with GPUs; "" for SageMaker's default.
 
-        AWS demands one for vLLM's images with CUDA 13.
+        AWS demands one for images with CUDA 13: vLLM's, LMI's, and copies of them in other registries.
         """
-        if self.family is not Family.VLLM:
-            return ""
-        is_new = "-cu130" in self._colon_tag or ":server-sagemaker-cuda-v2" in self._colon_tag
-        return _CUDA_13_AMI if is_new else ""
+        is_new = "-cu13" in self._colon_tag or ":server-sagemaker-cuda-v2" in self._colon_tag
+        return _CUDA_13_AMI if is_new and self.family in (Family.VLLM, Family.LMI) else ""
 
     @property
     def _colon_tag(self) -> str:
@@ -326,12 +334,18 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             _lmi("0.32.0-lmi14.0.0-cu126"),
             _lmi("0.31.0-lmi13.0.0-cu124"),
             _lmi("0.30.0-lmi12.0.0-cu124"),
+            _vllm("0.31.0", "ubuntu24.04"),
+            _vllm("0.30.0", "ubuntu24.04"),
+            _vllm("0.29.0", "ubuntu24.04"),
             _vllm("0.28.0", "ubuntu24.04"),
             _vllm("0.27.1", "ubuntu22.04"),
             _vllm("0.26.0", "ubuntu22.04"),
             _vllm("0.25.1", "ubuntu22.04"),
             _vllm("0.24.0", "ubuntu22.04"),
             _vllm("0.23.0", "ubuntu22.04"),
+            _vllm_server("2.6"),
+            _vllm_server("2.5"),
+            _vllm_server("2.4"),
             _vllm_server("2.3"),
             _vllm_server("2.2"),
             _engine("tensorrtllm-0.33.0", "0.33.0-tensorrtllm0.21.0-cu128"),

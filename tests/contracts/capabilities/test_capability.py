@@ -84,7 +84,8 @@ def test_offers_name_each_engine_and_vllm_by_its_versions() -> None:
     assert base_offers(BaseNeeds("Unheard")) == []
     assert adapter_offers(QWEN3, needs(Trait.DORA)) == ["the bundled worker"]
     sparse, other = BaseNeeds("Qwen3MoeForCausalLM"), BaseNeeds("Qwen3VLMoeForConditionalGeneration")
-    assert adapter_offers(sparse, needs(Trait.EXPERTS)) == ["the bundled worker", "vLLM from 0.11.2 on"]
-    assert adapter_offers(sparse, needs(Trait.DORA)) == ["the bundled worker"]
+    on_cpu = "the bundled worker (on the CPU)"
+    assert adapter_offers(sparse, needs(Trait.EXPERTS)) == [on_cpu, "vLLM from 0.11.2 on"]
+    assert adapter_offers(sparse, needs(Trait.DORA)) == [on_cpu]
     assert adapter_offers(other, needs(Trait.DORA)) == []
     assert base_offers(BaseNeeds("LlamaForCausalLM", "bitsandbytes")) == ["vLLM 0.8.5 to 0.27.1"]

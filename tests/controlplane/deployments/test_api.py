@@ -289,7 +289,13 @@ def test_the_list_tells_copies_that_serve(staff: Client, cloud: Target, tiny: Ba
 def test_pages_of_targets(staff: Client) -> None:
     wrong = staff.post("/staff/targets/", {"name": "vllm", "kind": "openai_http"})
     assert "urls must have 1 to 64 entries" in wrong.content.decode()
-    staff.post("/staff/targets/", {"name": "vllm", "kind": "openai_http", "urls": "http://a:1 http://b:2"})
+    values = {"name": "vllm", "kind": "openai_http", "urls": "http://a:1 http://b:2", "token": "sk-of-vllm"}
+    assert "sk-of-vllm" not in staff.post("/staff/targets/", values | {"urls": "ftp://a"}).content.decode()
+    staff.post("/staff/targets/", values)
+    made = Target.objects.get(name="vllm")
+    assert made.credentials.token == "sk-of-vllm"
+    assert "sk-of-vllm" not in made.sealed_credentials
+    assert "sk-of-vllm" not in staff.get("/staff/targets/").content.decode()
     assert Target.objects.get().urls == ["http://a:1", "http://b:2"]
     assert "http://b:2" in staff.get("/staff/targets/").content.decode()
     staff.post("/staff/targets/vllm/remove")

@@ -11,13 +11,15 @@ import pytest
 from controlplane.catalog.models import BaseModel
 from controlplane.console.deployments.instance_costs import fallback_costs
 from controlplane.deployments.comparison import observed_instances
-from controlplane.deployments.services import deployment_remove, deployment_update
+from controlplane.deployments.services import deployment_remove, deployment_update, scaling_set
 from controlplane.deployments.targets.services import target_create
 from controlplane.errors import InvalidInputError
 from controlplane.metering.hosting.present import hosted_now
 from controlplane.metering.models import HostingKind
 from tests.controlplane.deployments.account import NOTHING, deploy, resources
 from tests.controlplane.deployments.conftest import drive, removed, serving
+from tests.controlplane.deployments.test_autoscaling import registered
+from tests.controlplane.deployments.test_endpoint_hosting import settled
 from tests.controlplane.deployments.test_sagemaker import credentials, pause  # noqa: F401
 from tests.sagemaker_local.stand import BUCKET, REGION, Stand, run_stand
 
@@ -41,10 +43,6 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
         ({"fallback_instance_types": ["g6"]}, "such as ml.g6.12xlarge, got 'g6'"),
         ({"fallback_instance_types": ["ml.unknown.large"]}, "ml.unknown.large: the size"),
         ({"fallback_instance_types": ["ml.m5.xlarge"]}, "0 accelerators there and 1 on ml.g5.12xlarge"),
-        (
-            {"fallback_instance_types": [SECOND], "hosting": "endpoint", "options": {}},
-            "choose hosting components",
-        ),
     ],
 )
 def test_a_type_that_cannot_hold_is_refused_by_name(
@@ -98,6 +96,32 @@ def test_a_copy_runs_on_the_second_type_while_the_first_has_no_capacity(
     steps = deployment.steps.count()
     drive(deployment, serving, pause=pause)
     assert deployment.steps.count() == steps, "nothing differs, so nothing is changed again"
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
+    assert resources(stand) == NOTHING
+
+
+@pytest.mark.costly("real workers behind the local SageMaker")
+def test_an_endpoint_without_components_changes_from_one_type_to_pools_while_it_is_scaled(
+    stand: Stand, tiny: BaseModel
+) -> None:
+    deployment = deploy(stand, tiny, hosting="endpoint", instance_type=SECOND, max_copies=2)
+    scaling_set(deployment=deployment, target=4.0)
+    drive(deployment, serving, pause=pause)
+    deployment.refresh_from_db()
+    deployment_update(deployment=deployment, instance_type=FIRST, fallback_instance_types=[SECOND])
+    deployment = drive(deployment, settled, pause=pause)
+    client = stand.client("sagemaker")
+    (found,) = client.describe_endpoint(EndpointName="gw-tiny")["ProductionVariants"]
+    assert found["InstancePools"] == [
+        {"InstanceType": FIRST, "CurrentInstanceCount": 0},
+        {"InstanceType": SECOND, "CurrentInstanceCount": 1},
+    ]
+    assert observed_instances(deployment) == {FIRST: 0, SECOND: 1}
+    actions = [step.action for step in deployment.steps.order_by("pk")]
+    assert "deregister_scalable_target" in actions[: actions.index("update_endpoint")]
+    scaled = registered(stand.client("application-autoscaling"))
+    assert scaled["targets"] == [("endpoint/gw-tiny/variant/main", 1, 2)]
     deployment_remove(deployment=deployment)
     drive(deployment, removed, pause=pause)
     assert resources(stand) == NOTHING

@@ -15,9 +15,11 @@ import pytest
 from pytest_django import Settings
 
 from controlplane.catalog.models import BaseModel
+from controlplane.deployments.capabilities import absent_routes
 from controlplane.deployments.containers.images import VLLM_SERVER
 from controlplane.deployments.containers.options import LmiOptions
 from controlplane.deployments.containers.vllm import vllm_flags
+from controlplane.deployments.copies.services import copy_register
 from controlplane.deployments.desired import desired_of
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.local import marks
@@ -28,6 +30,7 @@ from controlplane.deployments.reconciler import deployment_reconcile
 from controlplane.deployments.services import deployment_create
 from controlplane.deployments.targets.services import target_create
 from controlplane.errors import InvalidInputError
+from controlplane.routes.selectors import route_base
 from tests.controlplane.deployments.test_images import OTHERS
 from tests.waiting import eventually
 
@@ -70,6 +73,17 @@ def test_the_flags_of_a_deployment(tiny: BaseModel) -> None:
     assert flags[-3:] == ["--block-size", "32", "--enforce-eager"]
     assert flags[flags.index("--max-cpu-loras") + 1] == "8"
     assert engine.variables(state) == {"VLLM_LOGGING_LEVEL": "ERROR"}
+
+
+def test_the_limit_of_images_is_in_the_routes(tiny: BaseModel) -> None:
+    made = deploy(tiny, environment={"GRAFTWORK_VLLM_FLAG_LIMIT_MM_PER_PROMPT": '{"image": 3}'})
+    assert [item.max_images for item in absent_routes(tiny)] == [3]
+    copy_register(base_model=tiny, kind="openai_http", url="http://v:1", deployment=made)
+    copy_register(base_model=tiny, kind="openai_http", url="http://w:1")
+    route = route_base(base_model=tiny.name)
+    assert route is not None
+    copies = {item.url: item.max_images for item in route.copies}
+    assert copies == {"http://v:1": 3, "http://w:1": None}
 
 
 def test_the_token_is_in_the_environment_alone(tiny: BaseModel, settings: Settings, tmp_path: Path) -> None:

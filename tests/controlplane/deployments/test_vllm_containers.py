@@ -40,6 +40,10 @@ def test_an_image_tells_its_version_its_routes_and_its_driver() -> None:
     own = "1.dkr.ecr.eu-central-1.amazonaws.com/vllm:"
     copied = Image.from_name(f"{own}0.30.0-gpu-py312-cu130-ubuntu24.04-sagemaker", family="vllm")
     assert (copied.engine_version, copied.ami_version) == (("vllm", "0.30.0"), newest.ami_version)
+    lmi = {name: IMAGES[name].ami_version for name in ("lmi-0.38.0", "lmi-0.35.0", "tgi-3.3.6")}
+    assert lmi == {"lmi-0.38.0": newest.ami_version, "lmi-0.35.0": "", "tgi-3.3.6": ""}
+    assert IMAGES["vllm-0.31.0"].engine_version == ("vllm", "0.31.0")
+    assert IMAGES["vllm-server-2.6"].engine_version == ("vllm", "0.30.0")
     assert Image.from_name(f"{own}mine", family="vllm").engine_version == ("vllm", "")
 
 
@@ -80,7 +84,7 @@ def test_endpoints_of_another_host_image_are_not_shared(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,
 ) -> None:
-    deploy(stand, tiny, "one", endpoint="shared", options={})
+    deploy(stand, tiny, "one", endpoint="shared", image="lmi-0.35.0", options={})
     with pytest.raises(ConflictError, match="InferenceAmiVersion"):
         deploy(stand, tiny, "two", endpoint="shared", image=UBUNTU, options={})
 

@@ -45,10 +45,12 @@ def rules(names: Mapping[str, str]) -> list[Rule]:
         old, new = (canonical_name(_END.sub("", name), outer) for name in (old, new))
         if _NUMBER.findall(old) == _NUMBER.findall(new):
             pairs[_NUMBER.sub("*", old)] = _NUMBER.sub("*", new)
+        elif not _NUMBER.findall(old):
+            pairs[old] = new  # the checkpoint numbers a layer that transformers names
     found = {_difference(old, new) for old, new in pairs.items() if old != new}
     whole: dict[str, str] = {}
     while True:
-        renames = Renames([*found, *whole.items()])
+        renames = Renames(sorted({*found, *whole.items()}))
         wrong = {old: new for old, new in pairs.items() if not _renames_to(renames, old, new)}
         if not wrong.keys() - whole.keys():
             return sorted({*found, *whole.items()})

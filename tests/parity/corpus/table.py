@@ -38,9 +38,9 @@ page; `make test-slow` compares it.
 - **Adapters**: parts that adapters may change, by the engines that serve such adapters. An adapter that no
   engine serves is registered all the same. `tests/parity/corpus/adapters.py` has the recipes.
 - **Refused**: the published checkpoint fuses or splits the module's weights otherwise than transformers does,
-  or has no module for it, so registration cannot compare shapes. So it is where registration takes a wrong
-  shape for the right one: it does not know CTRL's embedding, and takes a new head's width from the embedding,
-  which is narrower than the hidden size in Electra and RemBert. Register such a base with its head.
+  or has no module for it, so registration cannot compare shapes. Architectures whose
+  adapters vLLM serves are not among these. `contracts/adapters/split_layers.py` has the fused layers that
+  registration knows.
 
 {count} adapters on {architectures} architectures were registered. {mutations} files whose shapes do not fit
 were refused: of each adapter one matrix transposed, with another rank, with another width, without its

@@ -98,6 +98,12 @@ def test_cuda_13_needs_a_newer_driver_than_the_default() -> None:
     gpu = "ml.g5.12xlarge"
     assert "NVIDIA driver" in driver_problem(VLLM, {}, gpu)
     assert "NVIDIA driver" in driver_problem(SERVER, {}, gpu)
+    older = {"InferenceAmiVersion": "al2-ami-sagemaker-inference-gpu-3-1"}
+    assert "NVIDIA driver" in driver_problem(VLLM, older, gpu)
+    lmi = f"{REGISTRY}/djl-inference:0.38.0-lmi29.0.0-cu130"
+    assert "NVIDIA driver" in driver_problem(lmi, {}, gpu)
+    assert not driver_problem(lmi, {"InferenceAmiVersion": AMI}, gpu)
+    assert not driver_problem(lmi, {}, "ml.c7i.xlarge")
     assert not driver_problem(VLLM, {"InferenceAmiVersion": AMI}, gpu)
     assert not driver_problem(VLLM.replace("cu130", "cu129"), {}, gpu)
 

@@ -52,6 +52,8 @@ CASES: Final[Mapping[Trait, Case]] = {
     Trait.LATENT_ATTENTION: on_layer(f"{LAYER}self_attn.q_a_proj"),
     Trait.ABSORBED_PROJECTION: on_layer(f"{LAYER}self_attn.kv_b_proj"),
     Trait.FUSED_PROJECTIONS: on_layer(f"{LAYER}self_attn.qkv_proj"),
+    # A family that the worker serves fuses no layers: the base's file lacks the part.
+    Trait.SPLIT_PROJECTIONS: replace(on_layer(f"{LAYER}mlp.half_proj"), layer=""),
     Trait.LINEAR_ATTENTION: on_layer(f"{LAYER}linear_attn.in_proj_qkvz"),
     Trait.STATE_SPACE: on_layer(f"{LAYER}mixer.in_proj"),
     Trait.VISION: on_layer("vision_tower.blocks.0.q_proj"),
@@ -74,6 +76,9 @@ CASES: Final[Mapping[Trait, Case]] = {
     Trait.BIAS: Case({"bias": "lora_only"}, {f"{LAYER}self_attn.q_proj.base_layer.bias": (HIDDEN,)}),
     Trait.LORA_BIAS: Case({"lora_bias": True}, {f"{LAYER}self_attn.q_proj.lora_B.bias": (HIDDEN,)}),
     Trait.SAVED_MODULES: Case({"modules_to_save": ["lm_head"]}, {"lm_head.weight": (VOCABULARY, HIDDEN)}),
+    Trait.OTHER_CHANGES: Case(
+        {"modules_to_save": ["k_proj"]}, {f"{LAYER}self_attn.k_proj.weight": (HIDDEN // 2, HIDDEN)}
+    ),
     Trait.TRAINED_ROWS: Case(
         {"trainable_token_indices": {"embed_tokens": [1, 5]}},
         {"model.embed_tokens.token_adapter.trainable_tokens_delta": (2, HIDDEN)},

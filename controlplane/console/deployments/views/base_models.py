@@ -15,6 +15,7 @@ from contracts.capabilities.engines import base_offers
 from controlplane.catalog.api import BaseModelChange, BaseModelInput, VariantInput
 from controlplane.catalog.digests import digest_request
 from controlplane.catalog.models import BaseModel
+from controlplane.catalog.refresh import base_model_refresh
 from controlplane.catalog.selectors import base_model_get, base_model_list, variant_get
 from controlplane.catalog.services import (
     base_model_register,
@@ -22,7 +23,7 @@ from controlplane.catalog.services import (
     variant_create,
     variant_remove,
 )
-from controlplane.console.form_errors import FormErrors, parsed, posted
+from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
 from controlplane.console.pages import staff_page
 from controlplane.deployments.capabilities import RunningEngine, base_needs
 from controlplane.deployments.copies.api import CopyInput
@@ -81,6 +82,15 @@ def digests(request: HttpRequest, name: str) -> HttpResponse:
         return redirect("console:staff-base-model", name=name)
     context = {"base": base_model, "busy": base_model.digest_status in BUSY}
     return render(request, "staff/digests.html", context)
+
+
+@staff_page("POST")
+def refresh(request: HttpRequest, name: str) -> HttpResponse:
+    """Read the checkpoint's configuration and headers again."""
+    with RefusalMessage(request):
+        base_model_refresh(base_model=base_model_get(name=name))
+        messages.success(request, _("Read again. Adapters registered from now on are checked by it."))
+    return redirect("console:staff-base-model", name=name)
 
 
 @staff_page("POST")

@@ -30,7 +30,11 @@ from controlplane.deployments.provisioners.sagemaker.autoscaling import Autoscal
 from controlplane.deployments.provisioners.sagemaker.base_component import taken_back_text
 from controlplane.deployments.provisioners.sagemaker.interfaces import container_interface
 from controlplane.deployments.provisioners.sagemaker.names import VARIANT
-from controlplane.deployments.provisioners.sagemaker.resources import ObservedResources, observe_resources
+from controlplane.deployments.provisioners.sagemaker.resources import (
+    ObservedResources,
+    instances_by_type,
+    observe_resources,
+)
 from controlplane.deployments.provisioners.sagemaker.services import ServicesAccount
 from controlplane.deployments.provisioners.sagemaker.specs import Specs
 from controlplane.deployments.provisioners.sagemaker.steps import Steps
@@ -103,7 +107,7 @@ class EndpointProvisioner:
         yield from self._steps.files(found)
         yield from self._steps.records(found)
         yield from self._endpoint(found)
-        if found.endpoint.state in _UP:
+        if found.endpoint.state in _UP and (found.autoscaling.any or not self._difference(found)):
             yield from self._autoscaling.apply(found.autoscaling)
         if found.endpoint.state is State.READY and not self._difference(found):
             if self._desired.stage is None:
@@ -157,8 +161,17 @@ class EndpointProvisioner:
             if not stage.rolling_back:
                 yield from self._alarms.prepare(stage, seen.alarms)
             arguments["DeploymentConfig"] = _of_instances(self._alarms.config(stage))
+        if seen.autoscaling.any and self._changes_types(seen):
+            yield from self._autoscaling.remove(seen.autoscaling, "the endpoint gets other instance types")
         self._account.call("update_endpoint", name, **arguments)
         yield Step("update_endpoint", name, cause)
+
+    def _changes_types(self, seen: ObservedResources) -> bool:
+        """Return True if the update changes instance types, which SageMaker refuses for a scaled variant."""
+        has = seen.config_in_force
+        found = self._account.call("describe_endpoint_config", has, EndpointConfigName=has)
+        (old,), (new,) = found["ProductionVariants"], self._specs.config["ProductionVariants"]
+        return any(old.get(name) != new.get(name) for name in ("InstanceType", "InstancePools"))
 
     def _difference(self, seen: ObservedResources) -> str:
         """Return how the endpoint differs from the desired state; "" if it does not."""
@@ -211,6 +224,8 @@ class EndpointProvisioner:
         if stale:
             has = dict.fromkeys(has, f"as {seen.config_in_force} has it")
         counts = {"copies": str(_copies(seen)[1]), "instances": str(seen.instances or 0)}
+        if by_type := instances_by_type(seen):
+            counts["instances_by_type"] = by_type
         single = Resource("endpoint", endpoint.name, endpoint.state, endpoint.reason, has | counts, stale)
         parts = [Resource("endpoint configuration", name, State.READY) for name in sorted(seen.configs)]
         parts += [Resource("model", name, State.READY) for name in sorted(seen.models)]

@@ -114,7 +114,7 @@ def _model_variant(desired: Desired, image: Image, model: str) -> dict[str, Any]
     return {
         "VariantName": VARIANT,
         "ModelName": model,
-        "InstanceType": desired.instance_type,
+        **_instances(desired),
         "InitialInstanceCount": desired.min_copies,
         "InitialVariantWeight": 1.0,
         "ModelDataDownloadTimeoutInSeconds": _STARTUP_SECONDS,
