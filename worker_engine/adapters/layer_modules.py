@@ -13,6 +13,8 @@ _PATH: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _EXPERT: Final = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
 _STACK: Final = re.compile(r"mlp\.experts\.(\w+)")
 _MODULES: Final[Mapping[str, str]] = {path: module for module, path in PATHS.items()}
+_SAME: Final[Mapping[str, str]] = {"block_sparse_moe.": "mlp.", ".shared_experts.": ".shared_expert."}
+"""Parts of checkpoints' paths, and the same parts of `PATHS`."""
 _PROJECTIONS: Final[Mapping[str, str]] = {
     "gate_proj": "gate_proj",
     "up_proj": "up_proj",
@@ -47,7 +49,9 @@ def layer_module(path: str) -> LayerModule | None:
     match = _PATH.fullmatch(path)
     if match is None:
         return None
-    layer, rest = int(match[1]), match[2].replace("block_sparse_moe.", "mlp.", 1)
+    layer, rest = int(match[1]), match[2]
+    for other, name in _SAME.items():
+        rest = rest.replace(other, name, 1)
     full = f"model.layers.{layer}.{rest}"
     if (module := _MODULES.get(rest)) is not None:
         return LayerModule(layer, module, full)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kernels.moe import GroupRule
+
 ROUTED_PATHS: Final[Mapping[str, str]] = {
     "router": "mlp.gate",
     "shared_gate_proj": "mlp.shared_expert.gate_proj",
@@ -43,6 +45,9 @@ class ExpertsConfig:
         normalizes: True if the weights of a row's experts are divided by their sum.
         layers: decoder layers that have experts; the others have a dense feed-forward.
         shared_size: intermediate size of the expert that every row passes; 0 for none.
+        shared_scales: True if the shared expert has a gate of its own.
+        groups: how the router chooses among groups of experts; None for a softmax over all.
+        corrected: True if a bias of the checkpoint corrects the router's choice, but not the weights.
     """
 
     num_experts: int
@@ -51,6 +56,9 @@ class ExpertsConfig:
     normalizes: bool
     layers: frozenset[int]
     shared_size: int = 0
+    shared_scales: bool = False
+    groups: GroupRule | None = None
+    corrected: bool = False
 
     def expert_shapes(self, hidden: int) -> dict[str, tuple[int, int]]:
         """Return (out, in) of the modules of a single expert."""
@@ -70,8 +78,9 @@ class ExpertsConfig:
                 "shared_gate_proj": (self.shared_size, hidden),
                 "shared_up_proj": (self.shared_size, hidden),
                 "shared_down_proj": (hidden, self.shared_size),
-                "shared_scale": (1, hidden),
             }
+        if self.shared_scales:
+            shapes["shared_scale"] = (1, hidden)
         return shapes
 
 

@@ -17,6 +17,7 @@ from worker_engine.checkpoint.packed_weights import content_name
 from worker_engine.checkpoint.quantization_config import read_quantization
 from worker_engine.errors import CheckpointError
 from worker_engine.models.decoder import Decoder
+from worker_engine.models.deepseek import DeepseekV2, DeepseekV3
 from worker_engine.models.gemma3 import Gemma3, Gemma3Multimodal
 from worker_engine.models.llama import Llama
 from worker_engine.models.mistral import Mistral
@@ -30,7 +31,19 @@ __all__ = ["FAMILIES", "load_config", "load_model", "pack_weights"]
 
 FAMILIES: Final[dict[str, type[Decoder]]] = {
     family.ARCHITECTURE: family
-    for family in (Llama, Mistral, Qwen2, Qwen3, Gemma3, Gemma3Multimodal, Mixtral, Qwen2Moe, Qwen3Moe)
+    for family in (
+        Llama,
+        Mistral,
+        Qwen2,
+        Qwen3,
+        Gemma3,
+        Gemma3Multimodal,
+        Mixtral,
+        Qwen2Moe,
+        Qwen3Moe,
+        DeepseekV2,
+        DeepseekV3,
+    )
 }
 
 

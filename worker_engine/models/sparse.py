@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from worker_engine.checkpoint.experts_config import ExpertsConfig
-from worker_engine.layers.linear import LayerLora, LoraLinear
-from worker_engine.layers.linear_weight import LinearWeight, pack, packed_weight
+from worker_engine.layers.linear import Float32Linear, LayerLora, LoraLinear
+from worker_engine.layers.linear_weight import DenseWeight, LinearWeight, pack, packed_weight
 from worker_engine.layers.sparse_mlp import SharedExpert, SparseMlp
 from worker_engine.models.decoder import Batch, DecoderLayer, LayerWeights
 from worker_engine.models.linear_loader import load_weight, store
@@ -32,7 +32,7 @@ class SparseLayer(DecoderLayer):
 
     @property
     def linears(self) -> dict[str, LoraLinear]:
-        return super().linears if self._sparse is None else {"qkv": self._qkv, "o": self._o}
+        return super().linears if self._sparse is None else self.attention_linears
 
     def _feed_forward(
         self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, batch: Batch
@@ -55,13 +55,37 @@ def load_sparse_mlp(weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:
         wide = [(names[0], (inner, hidden)), (names[1], (inner, hidden))]
         gate_up = _singles(weights, prefix, "gate_up", experts.num_experts, wide)
         down = _singles(weights, prefix, "down", experts.num_experts, [(names[2], (hidden, inner))])
-    shared = None
-    if experts.shared_size:
-        shared = SharedExpert(
-            weights.linear("shared_gate_up"), weights.linear("shared_down"), weights.linear("shared_scale")
-        )
-    router = weights.linear("router", holder=holder)
-    return SparseMlp(router, gate_up, down, experts.top_k, inner, experts.normalizes, shared)
+    correction = None
+    if experts.corrected:
+        name = f"{weights.prefix}{holder}.gate.e_score_correction_bias"
+        correction = weights.checkpoint.get(name, experts.num_experts, dtype=torch.float32)
+    return SparseMlp(
+        _load_router(weights, experts, holder),
+        gate_up,
+        down,
+        experts.top_k,
+        inner,
+        experts.normalizes,
+        _load_shared(weights, experts),
+        experts.groups,
+        correction,
+    )
+
+
+def _load_router(weights: LayerWeights, experts: ExpertsConfig, holder: str) -> LoraLinear:
+    """Load the router; those that choose among groups compute in float32."""
+    if experts.groups is None:
+        return weights.linear("router", holder=holder)
+    shape = (experts.num_experts, weights.config.hidden_size)
+    name = f"{weights.prefix}{weights.paths['router']}.weight"
+    return Float32Linear(DenseWeight(weights.checkpoint.get(name, *shape, dtype=torch.float32)))
+
+
+def _load_shared(weights: LayerWeights, experts: ExpertsConfig) -> SharedExpert | None:
+    if not experts.shared_size:
+        return None
+    scale = weights.linear("shared_scale") if experts.shared_scales else None
+    return SharedExpert(weights.linear("shared_gate_up"), weights.linear("shared_down"), scale)
 
 
 def _singles(

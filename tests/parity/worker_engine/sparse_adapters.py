@@ -20,6 +20,7 @@ from tests.parity import references
 
 PREFIX: Final = "base_model.model."
 Tensors = dict[str, torch.Tensor]
+_ATTENTION: Final = ("q_proj", "q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _NAMES: Final = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 
 
@@ -108,7 +109,7 @@ def write_single(model: Any, folder: Path) -> Written:
     made = Written(model)
     mixtral = "Mixtral" in type(model).__name__
     names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
-    kinds = [*names, "gate", "q_proj"]
+    kinds = [*names, "gate"]
     for holder in sparse_layers(model):
         saved = holder.replace("mlp", "block_sparse_moe") if mixtral else holder
         made.linear(f"{holder}.gate", 4, 2.0)
@@ -118,20 +119,23 @@ def write_single(model: Any, folder: Path) -> Written:
             for name in names[: 2 + number % 2]:
                 made.expert(holder, number, name, 6 if name == names[1] else 4, 2.0, saved=saved)
         made.expert(holder, model.config.num_experts_per_tok + 1, names[2], 4, 2.0, saved=saved)
-        if hasattr(model.get_submodule(holder), "shared_expert"):
+        if hasattr(model.get_submodule(holder), "shared_expert_gate"):
             kinds.append("shared_expert_gate")
             made.linear(f"{holder}.shared_expert_gate", 4, 2.0)
+        for shared in sorted({"shared_expert", "shared_experts"} & {*dir(model.get_submodule(holder))}):
             for name, rank in (("gate_proj", 4), ("up_proj", 6), ("down_proj", 4)):
-                made.linear(f"{holder}.shared_expert.{name}", rank, 2.0)
+                made.linear(f"{holder}.{shared}.{name}", rank, 2.0)
+    attention = [name for name in _ATTENTION if getattr(model.model.layers[0].self_attn, name, None)]
     for index, layer in enumerate(model.model.layers):
-        made.linear(f"model.layers.{index}.self_attn.q_proj", 4, 2.0)
+        for name in attention:
+            made.linear(f"model.layers.{index}.self_attn.{name}", 4, 2.0)
         if hasattr(layer.mlp, "down_proj"):
             made.linear(f"model.layers.{index}.mlp.down_proj", 4, 2.0)
     made.save(
         folder,
         r=4,
         lora_alpha=8,
-        target_modules=sorted(set(kinds)),
+        target_modules=sorted({*kinds, *attention}),
         rank_pattern={names[1]: 6},
         alpha_pattern={names[1]: 12},
     )
@@ -200,7 +204,7 @@ def write_by_peft(model: Any, folder: Path, **options: Any) -> Any:
     adapted = references.get_peft_model(deepcopy(model), references.LoraConfig(**(values | options)))
     with torch.no_grad():
         for name, value in adapted.named_parameters():
-            if "lora_" in name:
+            if "lora_" in name or ".modules_to_save." in name:
                 value.normal_(0.0, 0.15)
     adapted.save_pretrained(str(folder))
     return adapted.eval()

@@ -17,6 +17,26 @@ from tests.worker_engine.tiny_model import write_tokenizer
 
 Made = Callable[[str], tuple[Path, Any]]
 EXPERTS: Final = {"num_experts_per_tok": 2, "moe_intermediate_size": 36}
+LATENT: Final = {
+    **EXPERTS,
+    "num_key_value_heads": 6,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 12,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 8,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.7,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 64,
+        "beta_fast": 8.0,
+        "mscale": 0.6,
+        "mscale_all_dim": 1.3,
+    },
+}
 CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "mixtral": (
         "Mixtral",
@@ -50,6 +70,40 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             "moe_intermediate_size": 60,
         },
     ),
+    "deepseek-v2": (
+        "DeepseekV2",
+        {
+            **LATENT,
+            "q_lora_rank": 20,
+            "n_shared_experts": 2,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+        },
+    ),
+    "deepseek-v2-lite": (
+        "DeepseekV2",
+        {
+            **LATENT,
+            "q_lora_rank": None,
+            "v_head_dim": 20,
+            "attention_bias": True,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 3,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
+    "deepseek-v3": (
+        "DeepseekV3",
+        {
+            **LATENT,
+            "q_lora_rank": 20,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": 3,
+            "n_group": 4,
+            "topk_group": 2,
+        },
+    ),
 }
 STACKED: Final = "-stacked"
 """Suffix of a case whose checkpoint has one tensor for all experts of a layer."""
@@ -73,6 +127,9 @@ def make_families(factory: pytest.TempPathFactory) -> Made:
                 value.data.normal_(1.0 if key.endswith("norm.weight") else 0.0, 0.4)
             else:
                 value.data.normal_(0.0, 0.2)
+        for key, value in model.named_buffers():
+            if key.endswith("e_score_correction_bias"):
+                value.normal_(0.0, 0.4)
         folder = factory.mktemp(name)
         model.save_pretrained(folder)
         write_tokenizer(folder)

@@ -100,7 +100,7 @@ def three_adapters(model: Any, folder: Path) -> tuple[dict[str, Path], list[Any]
     return {name: folder / name for name in written}, models
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v2", "deepseek-v3"])
 def test_three_adapters_and_base_rows_in_one_batch(name: str, families: Made, tmp_path: Path) -> None:
     """At every position: prompts at once, in chunks, and token by token as decode steps compute them."""
     base, model = families(name)
@@ -114,7 +114,7 @@ def test_three_adapters_and_base_rows_in_one_batch(name: str, families: Made, tm
             demand_close(ours, theirs, f"sequence {index}, {step} tokens at a time")
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v2", "deepseek-v3"])
 @pytest.mark.costly("generates 64 tokens of four sequences in transformers and in the engine")
 def test_greedy_tokens_of_a_mixed_batch(
     name: str, families: Made, make_engine: EngineFactory, tmp_path: Path
