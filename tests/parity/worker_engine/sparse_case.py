@@ -76,6 +76,8 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             **LATENT,
             "q_lora_rank": 20,
             "n_shared_experts": 2,
+            # More than groups: the best of as many groups as experts are the best of all.
+            "num_experts_per_tok": 3,
             "topk_method": "group_limited_greedy",
             "n_group": 4,
             "topk_group": 2,
