@@ -17,8 +17,8 @@ LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_
 """Linear modules of a dense decoder layer."""
 _LAYERS: Final = "model.layers."
 _SPARSE: Final = re.compile(
-    r"model\.layers\.\d+\.(?:mlp|block_sparse_moe)\."
-    r"(?:gate|shared_experts?\.(?:gate|up|down)_proj|shared_expert_gate"
+    r"model\.layers\.\d+\.(?:mlp|block_sparse_moe|feed_forward)\."
+    r"(?:gate|router|shared_experts?\.(?:gate|up|down)_proj|shared_expert_gate"
     r"|experts\.(?:\d+\.)?(?:(?:gate|up|down)_proj|w[123])|experts\.gate_up_proj)"
 )
 """Linear modules of a layer of experts."""

@@ -9,7 +9,14 @@ from contracts.capabilities.traits import Trait
 
 LATENT: Final = ("DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM")
 """Architectures with latent attention, and a mixture of experts."""
-SPARSE: Final = ("MixtralForCausalLM", "Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", *LATENT)
+SPARSE: Final = (
+    "MixtralForCausalLM",
+    "Qwen2MoeForCausalLM",
+    "Qwen3MoeForCausalLM",
+    *LATENT,
+    "Llama4ForCausalLM",
+    "Llama4ForConditionalGeneration",
+)
 """Architectures with a mixture of experts."""
 ARCHITECTURES: Final = (
     "LlamaForCausalLM",

@@ -72,7 +72,10 @@ def route_by_group(
             f"of which {rule.kept} have at least top_k experts"
         )
     scores = torch.softmax(logits.float(), dim=-1) if rule.scores == "softmax" else logits.float().sigmoid()
-    choice = scores if correction is None else scores + correction
+    # Without groups, logits order the experts as scores do, also where scores are all but 1.
+    choice = logits.float() if rule.groups == 1 else scores
+    if correction is not None:
+        choice = scores + correction
     if rule.kept < rule.groups:
         by_group = choice.view(rows, rule.groups, -1)
         best = by_group.topk(rule.best, dim=-1).values.sum(dim=-1)

@@ -135,7 +135,8 @@ class AdapterBuilder:
     def _take_experts(self, path: str, target: LayerModule, a: torch.Tensor, b: torch.Tensor) -> None:
         """Take the pair of all experts of a layer, as PEFT's `target_parameters` writes it."""
         experts, out, inner = self.base.shapes_of_experts(path)
-        exchanged = is_exchanged(a, b, (out, inner), self.config.raw)
+        transposed = self.base.config.experts is not None and self.base.config.experts.transposed
+        exchanged = is_exchanged(a, b, (out, inner), self.config.raw, transposed=transposed)
         a, b = stacked_pair(a, b, experts, exchanged=exchanged)
         halves = split_halves(a, b) if target.key == "gate_up_proj" else None
         if halves is None:

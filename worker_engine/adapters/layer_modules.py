@@ -13,7 +13,12 @@ _PATH: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _EXPERT: Final = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
 _STACK: Final = re.compile(r"mlp\.experts\.(\w+)")
 _MODULES: Final[Mapping[str, str]] = {path: module for module, path in PATHS.items()}
-_SAME: Final[Mapping[str, str]] = {"block_sparse_moe.": "mlp.", ".shared_experts.": ".shared_expert."}
+_SAME: Final[Mapping[str, str]] = {
+    "block_sparse_moe.": "mlp.",
+    "feed_forward.": "mlp.",
+    "mlp.router": "mlp.gate",
+    ".shared_experts.": ".shared_expert.",
+}
 """Parts of checkpoints' paths, and the same parts of `PATHS`."""
 _PROJECTIONS: Final[Mapping[str, str]] = {
     "gate_proj": "gate_proj",

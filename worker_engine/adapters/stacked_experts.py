@@ -21,11 +21,11 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def stacked_pair(a: torch.Tensor, b: torch.Tensor, experts: int, *, exchanged: bool) -> Pair:
-    """Return the pair of every expert of a parameter [experts, out, in].
+    """Return the pair of every expert of a parameter [experts, out, in] or [experts, in, out].
 
     Args:
         a, b: as in the file, A [experts * rank, columns] and B [rows, rank * experts].
-        exchanged: True if A is on the outputs (PEFT before 0.19).
+        exchanged: True if A is on the outputs (`is_exchanged`).
     """
     rank = a.shape[0] // experts
     by_expert_a = a.view(experts, rank, a.shape[1])
@@ -33,14 +33,23 @@ def stacked_pair(a: torch.Tensor, b: torch.Tensor, experts: int, *, exchanged: b
     return (by_expert_b, by_expert_a) if exchanged else (by_expert_a, by_expert_b)
 
 
-def is_exchanged(a: torch.Tensor, b: torch.Tensor, shape: tuple[int, int], raw: Mapping[str, Any]) -> bool:
-    """Return True if A multiplies the outputs of the experts' matrices, as in files of PEFT before 0.19.
+def is_exchanged(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    shape: tuple[int, int],
+    raw: Mapping[str, Any],
+    *,
+    transposed: bool = False,
+) -> bool:
+    """Return True if A multiplies the outputs of the experts' matrices.
 
-    The shapes of the tensors decide, or the version of PEFT where the matrices are square.
+    It does in files of PEFT before 0.19, and since then of parameters [experts, in, out]. The shapes of the
+    tensors decide, or the version of PEFT where the matrices are square.
 
     Args:
         shape: (out, in) of an expert's matrix.
         raw: adapter_config.json.
+        transposed: True for a parameter [experts, in, out].
 
     Raises:
         AdapterConfigError: the matrices are square, and peft_version does not tell.
@@ -50,7 +59,7 @@ def is_exchanged(a: torch.Tensor, b: torch.Tensor, shape: tuple[int, int], raw: 
         return (a.shape[1], b.shape[0]) == shape
     match str(raw.get("peft_version") or "").split(".")[:2]:
         case [major, minor] if major.isdecimal() and minor.isdecimal():
-            return (int(major), int(minor)) < _SINCE
+            return ((int(major), int(minor)) < _SINCE) != transposed
     raise AdapterConfigError(
         f"adapter_config.json: peft_version is {raw.get('peft_version')!r}, and the experts' matrices are "
         f"square ({out}), so that nothing tells which side lora_A is on: state the version of PEFT that "

@@ -48,6 +48,8 @@ class ExpertsConfig:
         shared_scales: True if the shared expert has a gate of its own.
         groups: how the router chooses among groups of experts; None for a softmax over all.
         corrected: True if a bias of the checkpoint corrects the router's choice, but not the weights.
+        weighs_inputs: True if a row's weights multiply the experts' inputs in place of their outputs.
+        transposed: True if tensors of all experts are [experts, in, out].
     """
 
     num_experts: int
@@ -59,6 +61,8 @@ class ExpertsConfig:
     shared_scales: bool = False
     groups: GroupRule | None = None
     corrected: bool = False
+    weighs_inputs: bool = False
+    transposed: bool = False
 
     def expert_shapes(self, hidden: int) -> dict[str, tuple[int, int]]:
         """Return (out, in) of the modules of a single expert."""

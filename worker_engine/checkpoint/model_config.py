@@ -41,15 +41,31 @@ _MOST_LAYERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """Queries at position p are multiplied with `1 + rate * ln(1 + floor((p + 1) / interval))` (Llama 4)."""
+
+    interval: int
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class LayerAttention:
     """Attention parameters of one layer.
 
     Attributes:
         window: tokens that a query attends to, itself included; 0 for all.
+        rotates: False if queries and keys are not rotated.
+        chunk: a query attends to the tokens of its own chunk of this many positions; 0 for all.
+        normalizes: True if rotated queries and keys are divided by their root mean square.
+        growth: of queries with their position; None if they do not grow.
     """
 
     window: int
     rope: Rope
+    rotates: bool = True
+    chunk: int = 0
+    normalizes: bool = False
+    growth: QueryGrowth | None = None
 
 
 @dataclass(frozen=True, slots=True)

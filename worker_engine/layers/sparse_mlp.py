@@ -46,6 +46,7 @@ class SparseMlp:
         normalizes: True if a row's weights are divided by their sum.
         groups: how the router chooses among groups of experts; None for a softmax over all.
         correction: float32 [experts], added to the scores for the choice among groups.
+        weighs_inputs: True if the weights multiply the experts' inputs in place of their outputs.
     """
 
     router: LoraLinear
@@ -57,6 +58,7 @@ class SparseMlp:
     shared: SharedExpert | None = None
     groups: GroupRule | None = None
     correction: torch.Tensor | None = None
+    weighs_inputs: bool = False
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, segments: Segments
@@ -87,6 +89,9 @@ class SparseMlp:
         adapted = any(lora.get(name) for name in ("expert_gate_up", "expert_fused", "expert_down"))
         work = Worklist.build(experts, len(self.gate_up), segments.adapters if adapted else None)
         pairs = x[work.rows]
+        if self.weighs_inputs:
+            pairs *= weights.view(-1, 1)[work.order].to(x.dtype)
+            weights = torch.ones_like(weights)
         both = work.multiply(pairs, 2 * self.intermediate_size, self._gate_up)
         _add(both, pairs, lora, ("expert_gate_up", "expert_fused"), work)
         inner = gated(both)

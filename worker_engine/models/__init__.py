@@ -20,6 +20,7 @@ from worker_engine.models.decoder import Decoder
 from worker_engine.models.deepseek import DeepseekV2, DeepseekV3
 from worker_engine.models.gemma3 import Gemma3, Gemma3Multimodal
 from worker_engine.models.llama import Llama
+from worker_engine.models.llama4 import Llama4, Llama4Multimodal
 from worker_engine.models.mistral import Mistral
 from worker_engine.models.mixtral import Mixtral
 from worker_engine.models.qwen2 import Qwen2
@@ -43,6 +44,8 @@ FAMILIES: Final[dict[str, type[Decoder]]] = {
         Qwen3Moe,
         DeepseekV2,
         DeepseekV3,
+        Llama4,
+        Llama4Multimodal,
     )
 }
 

@@ -20,7 +20,7 @@ from worker_engine.layers.latent_attention import LatentAttention
 from worker_engine.layers.linear import LayerLora, LoraLinear
 from worker_engine.layers.linear_weight import DenseWeight
 from worker_engine.layers.norm import RMSNorm
-from worker_engine.layers.rotary import Angles
+from worker_engine.layers.rotary import Angles, in_halves
 from worker_engine.models.decoder import Batch, Decoder, LayerWeights
 from worker_engine.models.sparse import SparseLayer
 
@@ -76,7 +76,7 @@ class DeepseekLayer(SparseLayer):
     def _rotate(self, x: torch.Tensor, angles: Angles) -> torch.Tensor:
         """Rotate [rows, heads, rope_dim]; interleaved pairs come out in halves, which changes no score."""
         if self._latent.interleaved:
-            x = x.view(*x.shape[:2], -1, 2).transpose(2, 3).flatten(2)
+            x = in_halves(x)
         rotate_(x, *angles)
         return x
 

@@ -14,7 +14,7 @@ from worker_engine.models.decoder import Batch, DecoderLayer, LayerWeights
 from worker_engine.models.linear_loader import load_weight, store
 
 _MIXTRAL: tuple[str, tuple[str, str, str]] = ("block_sparse_moe", ("w1", "w3", "w2"))
-_COMMON: tuple[str, tuple[str, str, str]] = ("mlp", ("gate_proj", "up_proj", "down_proj"))
+_COMMON: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
 
 
 class SparseLayer(DecoderLayer):
@@ -45,12 +45,12 @@ class SparseLayer(DecoderLayer):
 def load_sparse_mlp(weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:
     """Load a layer's experts, one matrix each or one tensor for all. Raises CheckpointError."""
     mixtral = f"{weights.prefix}block_sparse_moe.gate.weight" in weights.checkpoint
-    holder, names = _MIXTRAL if mixtral else _COMMON
+    holder, names = _MIXTRAL if mixtral else (weights.paths["router"].rpartition(".")[0], _COMMON)
     prefix = f"{weights.prefix}{holder}.experts."
     hidden, inner = weights.config.hidden_size, experts.intermediate_size
     if f"{prefix}gate_up_proj" in weights.checkpoint:
-        gate_up = _stack(weights, f"{prefix}gate_up_proj", experts.num_experts, 2 * inner, hidden)
-        down = _stack(weights, f"{prefix}down_proj", experts.num_experts, hidden, inner)
+        gate_up = _stack(weights, f"{prefix}gate_up_proj", experts, 2 * inner, hidden)
+        down = _stack(weights, f"{prefix}down_proj", experts, hidden, inner)
     else:
         wide = [(names[0], (inner, hidden)), (names[1], (inner, hidden))]
         gate_up = _singles(weights, prefix, "gate_up", experts.num_experts, wide)
@@ -69,6 +69,7 @@ def load_sparse_mlp(weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:
         _load_shared(weights, experts),
         experts.groups,
         correction,
+        experts.weighs_inputs,
     )
 
 
@@ -101,13 +102,20 @@ def _singles(
     ]
 
 
-def _stack(weights: LayerWeights, name: str, count: int, out: int, inner: int) -> list[LinearWeight]:
-    """Load [experts, out, in], or its experts as they were packed earlier."""
-    checkpoint = weights.checkpoint
+def _stack(
+    weights: LayerWeights, name: str, experts: ExpertsConfig, out: int, inner: int
+) -> list[LinearWeight]:
+    """Load [experts, out, in] or [experts, in, out], or the experts as they were packed earlier."""
+    checkpoint, count = weights.checkpoint, experts.num_experts
+    shape = (count, inner, out) if experts.transposed else (count, out, inner)
     mapped = [checkpoint.packed.take(f"{name}.{expert}", 16, out, inner) for expert in range(count)]
     found = [packed_weight(matrix) for matrix in mapped if matrix is not None]
     if len(found) == count:
-        checkpoint.pass_over(name, count, out, inner)
+        checkpoint.pass_over(name, *shape)
         return found
-    dense = checkpoint.get(name, count, out, inner)
-    return [store(checkpoint, f"{name}.{expert}", pack(weight)) for expert, weight in enumerate(dense)]
+    dense = checkpoint.get(name, *shape)
+    dense = dense.mT if experts.transposed else dense
+    return [
+        store(checkpoint, f"{name}.{expert}", pack(weight.contiguous()))
+        for expert, weight in enumerate(dense)
+    ]

@@ -106,9 +106,29 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             "topk_group": 2,
         },
     ),
+    "llama4": (
+        "Llama4",
+        {
+            "num_hidden_layers": 4,
+            "num_local_experts": 4,
+            "num_experts_per_tok": 1,
+            "intermediate_size": 36,
+            "intermediate_size_mlp": 88,
+            "interleave_moe_layer_step": 2,
+            "head_dim": 12,
+            "attention_chunk_size": 16,
+            "no_rope_layer_interval": 3,
+            "floor_scale": 8,
+            "attn_scale": 0.4,
+        },
+    ),
 }
 STACKED: Final = "-stacked"
 """Suffix of a case whose checkpoint has one tensor for all experts of a layer."""
+SINGLE: Final = "-single"
+"""Suffix of a case whose checkpoint has a matrix an expert, where transformers writes stacks."""
+FORMS: Final = (*CASES, *(f"{name}{STACKED}" for name in CASES if name != "llama4"), f"llama4{SINGLE}")
+"""All cases, in both forms of checkpoints."""
 
 
 def make_families(factory: pytest.TempPathFactory) -> Made:
@@ -119,9 +139,13 @@ def make_families(factory: pytest.TempPathFactory) -> Made:
         if name.endswith(STACKED):
             folder, model = make(name.removesuffix(STACKED))
             return stacked(folder, factory.mktemp(name)), model
+        if name.endswith(SINGLE):
+            folder, model = make(name.removesuffix(SINGLE))
+            return single(folder, factory.mktemp(name)), model
         family, changes = CASES[name]
         torch.manual_seed(5)
-        config = getattr(references, f"{family}Config")(**(SIZES | {"num_hidden_layers": 3} | changes))
+        prefix = "Llama4Text" if family == "Llama4" else family
+        config = getattr(references, f"{prefix}Config")(**(SIZES | {"num_hidden_layers": 3} | changes))
         config._attn_implementation, config._experts_implementation = "eager", "eager"
         model = getattr(references, f"{family}ForCausalLM")(config).eval()
         for key, value in model.named_parameters():
@@ -164,5 +188,24 @@ def stacked(source: Path, folder: Path) -> Path:
         target = f"{holder.replace('block_sparse_moe', 'mlp')}.experts"
         held[f"{target}.gate_up_proj"] = torch.cat((every(gate), every(up)), dim=1)
         held[f"{target}.down_proj"] = every(down)
+    save_file(held, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def single(source: Path, folder: Path) -> Path:
+    """Write a checkpoint with stacks [experts, in, out] as a matrix [out, in] an expert and projection."""
+    for file in source.iterdir():
+        if file.suffix != ".safetensors":
+            (folder / file.name).write_bytes(file.read_bytes())
+    held: dict[str, torch.Tensor] = {}
+    for name, value in load_file(source / "model.safetensors").items():
+        prefix, found, parameter = name.rpartition(".experts.")
+        if not found:
+            held[name] = value
+            continue
+        parts = ("gate_proj", "up_proj") if parameter == "gate_up_proj" else ("down_proj",)
+        for expert, matrix in enumerate(value.mT):
+            for part, rows in zip(parts, matrix.chunk(len(parts)), strict=True):
+                held[f"{prefix}.experts.{expert}.{part}.weight"] = rows.contiguous()
     save_file(held, folder / "model.safetensors", {"format": "pt"})
     return folder
