@@ -5,6 +5,7 @@ Running out of memory while serving would end every request; a refusal at start 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -34,7 +35,7 @@ class PoolSize:
     @classmethod
     def for_model(cls, engine: EngineConfig, model: ModelConfig, dtype: torch.dtype) -> Self:
         """Return the pages that `memory_gib` holds. Raises ConfigError if that is none."""
-        token_bytes = 2 * model.num_layers * model.num_kv_heads * model.head_dim * dtype.itemsize
+        token_bytes = model.num_layers * math.prod(model.cache_shape) * dtype.itemsize
         page_bytes = token_bytes * PAGE_SIZE
         num_pages = 1 + int(engine.memory_gib * 2**30 / page_bytes)
         if num_pages < 2:

@@ -17,11 +17,13 @@ LORA_MODULES: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_
 """Linear modules of a dense decoder layer."""
 _LAYERS: Final = "model.layers."
 _SPARSE: Final = re.compile(
-    r"model\.layers\.\d+\.(?:mlp|block_sparse_moe)\."
-    r"(?:gate|router|shared_expert\.(?:gate|up|down)_proj|shared_expert_gate"
+    r"model\.layers\.\d+\.(?:mlp|block_sparse_moe|feed_forward)\."
+    r"(?:gate|router|shared_experts?\.(?:gate|up|down)_proj|shared_expert_gate"
     r"|experts\.(?:\d+\.)?(?:(?:gate|up|gate_up|down)_proj|w[123]))"
 )
 """Linear modules of a layer of experts."""
+_LATENT: Final = re.compile(r"model\.layers\.\d+\.self_attn\.(?:q_[ab]_proj|kv_a_proj_with_mqa|kv_b_proj)")
+"""Linear modules of latent attention."""
 
 
 def refuse_config(config: LoraConfig, traits: frozenset[Trait] = TRAITS) -> None:
@@ -70,7 +72,7 @@ def _is_served(module: str) -> bool:
     if module in (EMBEDDING, HEAD) or kind.endswith("norm"):
         return True
     is_dense = module.startswith(_LAYERS) and ".experts" not in module and kind in LORA_MODULES
-    return is_dense or _SPARSE.fullmatch(module) is not None
+    return is_dense or any(names.fullmatch(module) for names in (_SPARSE, _LATENT))
 
 
 def _reason(module: str, parts: Mapping[Part, str], traits: Iterable[Trait]) -> str:
@@ -88,6 +90,6 @@ def _reason(module: str, parts: Mapping[Part, str], traits: Iterable[Trait]) -> 
     what = "a trained bias" if parts.keys() == {Part.BIAS} else "LoRA"
     return (
         f"tensor {name}: {what} is not served on {kind} by this worker{because}, only on "
-        f"{', '.join(LORA_MODULES)}, embed_tokens and lm_head of the language model, and on experts, router "
-        "and shared experts where the base is of a family with experts that it serves"
+        f"{', '.join(LORA_MODULES)}, embed_tokens and lm_head of the language model, and on experts, router, "
+        "shared experts and latent attention where the base is of a family with them that it serves"
     )

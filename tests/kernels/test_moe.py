@@ -9,7 +9,7 @@ import torch
 
 from kernels.activation import gated
 from kernels.lora import LoraPair, LoraWeights, Owners, apply_lora, concatenate
-from kernels.moe import Worklist, route
+from kernels.moe import GroupRule, Worklist, route, route_by_group
 from kernels.moe.reference import ExpertPairs, sparse_mlp
 
 HIDDEN, INTER = 12, 8
@@ -120,3 +120,27 @@ def test_nan_in_another_row_stays_there() -> None:
     rows = [0, 1, 2, 3, 5]
     assert torch.allclose(clean[rows], dirty[rows])
     assert dirty[4].isnan().all()
+
+
+def test_groups_limit_the_choice_and_the_correction_is_not_in_the_weights() -> None:
+    """The last group has the two best experts together, and the first expert alone is the best of all."""
+    logits = torch.tensor([[2.0, -4.0, 0.0, 0.1, 1.0, 1.1]])
+    scores = logits.sigmoid()[0]
+    rule = GroupRule("sigmoid", groups=3, kept=1, best=2, factor=3.0)
+    weights, chosen = route_by_group(logits, 2, rule, normalize=False)
+    assert sorted(chosen[0].tolist()) == [4, 5]
+    assert torch.allclose(weights, 3.0 * scores[chosen])
+    correction = torch.tensor([0.0, 0.0, 0.9, 0.9, 0.0, 0.0])
+    weights, chosen = route_by_group(logits, 2, rule, normalize=True, correction=correction)
+    assert sorted(chosen[0].tolist()) == [2, 3]
+    assert torch.allclose(weights, 3.0 * scores[chosen] / scores[2:4].sum())
+    by_best = GroupRule("softmax", groups=3, kept=1, best=1)
+    weights, chosen = route_by_group(logits, 2, by_best, normalize=False)
+    assert chosen[0].tolist() == [0, 1]
+    assert torch.allclose(weights, logits.softmax(-1)[:, :2])
+
+
+@pytest.mark.parametrize(("top_k", "groups"), [(3, 3), (0, 3), (1, 4)])
+def test_a_choice_that_groups_cannot_make_is_refused(top_k: int, groups: int) -> None:
+    with pytest.raises(ValueError, match="groups of equal size"):
+        route_by_group(torch.zeros(1, 6), top_k, GroupRule("softmax", groups=groups), normalize=False)

@@ -97,13 +97,15 @@ def _steps(
             page_size=PAGE_SIZE,
         )
         rows = [(index, at) for index in live for at in parts[index]]
+        segments = Segments.group([indices[index] for index, _ in rows])
         batch = Batch(
             token_ids=torch.tensor([prompts[index][at] for index, at in rows]),
             positions=torch.tensor([at for _, at in rows]),
             attention=plan,
             output_rows=None,
             lora=() if held is None else held.layers,
-            segments=Segments.group([indices[index] for index, _ in rows]),
+            segments=segments,
+            tops=None if held is None or segments.empty else held.tops(segments, segments),
         )
         for row, (index, _) in zip(read(model.forward(batch, kv)), rows, strict=True):
             made[index].append(row)

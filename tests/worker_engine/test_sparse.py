@@ -112,6 +112,7 @@ def test_columns_of_b_are_rank_major() -> None:
 def test_pefts_version_tells_the_sides_of_square_matrices(version: str, exchanged: bool) -> None:
     a, b = torch.zeros(4, 8), torch.zeros(8, 4)
     assert is_exchanged(a, b, (8, 8), {"peft_version": version}) is exchanged
+    assert is_exchanged(a, b, (8, 8), {"peft_version": version}, transposed=True) is not exchanged
 
 
 def test_an_adapter_of_square_experts_without_a_version_is_refused() -> None:

@@ -138,8 +138,14 @@ class AdapterBuilder:
         """Take the pair of all experts of a layer, as PEFT's `target_parameters` writes it."""
         experts, out, inner = self.base.shapes_of_experts(path)
         family = self.base.config.experts
-        a_on_inputs = family is not None and family.a_on_inputs
-        exchanged = is_exchanged(a, b, (out, inner), self.config.raw, a_on_inputs=a_on_inputs)
+        exchanged = family is not None and is_exchanged(
+            a,
+            b,
+            (out, inner),
+            self.config.raw,
+            a_on_inputs=family.a_on_inputs,
+            transposed=family.transposed,
+        )
         a, b = stacked_pair(a, b, experts, exchanged=exchanged)
         if self._alternates(target):
             b = gate_then_up(b, 2)

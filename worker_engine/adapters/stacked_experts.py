@@ -21,11 +21,11 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def stacked_pair(a: torch.Tensor, b: torch.Tensor, experts: int, *, exchanged: bool) -> Pair:
-    """Return the pair of every expert of a parameter [experts, out, in].
+    """Return the pair of every expert of a parameter [experts, out, in] or [experts, in, out].
 
     Args:
         a, b: as in the file, A [experts * rank, columns] and B [rows, rank * experts].
-        exchanged: True if A is on the outputs (PEFT before 0.19).
+        exchanged: True if A is on the outputs (`is_exchanged`).
     """
     rank = a.shape[0] // experts
     by_expert_a = a.view(experts, rank, a.shape[1])
@@ -40,15 +40,18 @@ def is_exchanged(
     raw: Mapping[str, Any],
     *,
     a_on_inputs: bool = False,
+    transposed: bool = False,
 ) -> bool:
-    """Return True if A multiplies the outputs of the experts' matrices, as in files of PEFT before 0.19.
+    """Return True if A multiplies the outputs of the experts' matrices.
 
-    The shapes of the tensors decide; the family or the version of PEFT where the matrices are square.
+    It does in files of PEFT before 0.19, and since then of parameters [experts, in, out] whose module does not
+    declare that order. The shapes of the tensors decide; the family or the version of PEFT where the matrices
+    are square.
 
     Args:
         shape: (out, in) of an expert's matrix.
         raw: adapter_config.json.
-        a_on_inputs: of the model's family, see `ExpertsConfig`.
+        a_on_inputs, transposed: of the model's family, see `ExpertsConfig`.
 
     Raises:
         AdapterConfigError: the matrices are square, and peft_version does not tell.
@@ -60,7 +63,7 @@ def is_exchanged(
         return False
     match str(raw.get("peft_version") or "").split(".")[:2]:
         case [major, minor] if major.isdecimal() and minor.isdecimal():
-            return (int(major), int(minor)) < _SINCE
+            return ((int(major), int(minor)) < _SINCE) != transposed
     raise AdapterConfigError(
         f"adapter_config.json: peft_version is {raw.get('peft_version')!r}, and the experts' matrices are "
         f"square ({out}), so that nothing tells which side lora_A is on: state the version of PEFT that "

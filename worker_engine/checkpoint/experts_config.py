@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kernels.moe import GroupRule
+
 ROUTED_PATHS: Final[Mapping[str, str]] = {
     "router": "mlp.gate",
     "shared_gate_proj": "mlp.shared_expert.gate_proj",
@@ -46,6 +48,11 @@ class ExpertsConfig:
         interleaved: True if rows of gate and up alternate in the checkpoint's and in adapters' gate_up_proj.
             The worker holds the gate's rows before up's in every family.
         a_on_inputs: True if A of stacked pairs is on the inputs in files of every version of PEFT.
+        shared_scales: True if the shared expert has a gate of its own.
+        groups: how the router chooses among groups of experts; None for a softmax over all.
+        corrected: True if a bias of the checkpoint corrects the router's choice, but not the weights.
+        weighs_inputs: True if a row's weights multiply the experts' inputs in place of their outputs.
+        transposed: True if tensors of all experts are [experts, in, out].
     """
 
     num_experts: int
@@ -56,6 +63,11 @@ class ExpertsConfig:
     shared_size: int = 0
     interleaved: bool = False
     a_on_inputs: bool = False
+    shared_scales: bool = False
+    groups: GroupRule | None = None
+    corrected: bool = False
+    weighs_inputs: bool = False
+    transposed: bool = False
 
     def expert_shapes(self, hidden: int) -> dict[str, tuple[int, int]]:
         """Return (out, in) of the modules of a single expert."""
@@ -75,8 +87,9 @@ class ExpertsConfig:
                 "shared_gate_proj": (self.shared_size, hidden),
                 "shared_up_proj": (self.shared_size, hidden),
                 "shared_down_proj": (hidden, self.shared_size),
-                "shared_scale": (1, hidden),
             }
+        if self.shared_scales:
+            shapes["shared_scale"] = (1, hidden)
         return shapes
 
 

@@ -78,14 +78,18 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self._by_name or self._is_quantized(name)
 
-    def get(self, name: str, *shape: int) -> torch.Tensor:
-        """Return the tensor `name` in the checkpoint's dtype and on its device, dequantized if needed.
+    def get(self, name: str, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return the tensor `name` on the checkpoint's device, dequantized if needed.
+
+        Args:
+            dtype: by default the checkpoint's.
 
         Raises:
             CheckpointError: it is missing, damaged, not of `shape` or of an unsupported dtype.
         """
+        dtype = self.dtype if dtype is None else dtype
         if self._is_quantized(name) and len(shape) == 2:
-            return self.quantized(name, *shape).dequantize().to(self.device, self.dtype)
+            return self.quantized(name, *shape).dequantize().to(self.device, dtype)
         tensor, path = self.stored(name), self._by_name[name][0]
         if tuple(tensor.shape) != shape:
             raise CheckpointError(
@@ -94,7 +98,7 @@ class Checkpoint:
         if tensor.dtype not in _DTYPES:
             raise CheckpointError(f"{path}: tensor {name} is {tensor.dtype}, expected bf16, fp16 or fp32")
         self._taken.add(name)
-        return tensor.to(self.device, self.dtype)
+        return tensor.to(self.device, dtype)
 
     def scheme(self, name: str) -> Scheme | None:
         """Return how a weight is quantized; None if it is not."""

@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from worker_engine.checkpoint.config_fields import Fields
 from worker_engine.checkpoint.experts_config import ROUTED_MODULES, ROUTED_PATHS, ExpertsConfig
+from worker_engine.checkpoint.latent_config import LATENT_PATHS, LatentConfig
 from worker_engine.checkpoint.quantization_config import Quantization
 from worker_engine.checkpoint.rope_config import Rope
 
@@ -24,7 +25,7 @@ MODULE_PATHS: Final[Mapping[str, str]] = {
 }
 """Linear modules of a decoder layer that an adapter may change, and their paths within the layer."""
 LORA_MODULES: Final = tuple(MODULE_PATHS)
-PATHS: Final[Mapping[str, str]] = {**MODULE_PATHS, **ROUTED_PATHS}
+PATHS: Final[Mapping[str, str]] = {**MODULE_PATHS, **LATENT_PATHS, **ROUTED_PATHS}
 """Paths within a decoder layer of all linear modules but those of single experts."""
 PACKED_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "qkv": ("q_proj", "k_proj", "v_proj"),
@@ -32,11 +33,19 @@ PACKED_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "gate_up": ("gate_proj", "up_proj"),
     "down": ("down_proj",),
 }
-"""Linear layers as computed, and the modules whose rows each stacks. Equal for every supported family."""
+"""Linear layers as computed, and the modules whose rows each stacks. Latent attention has no `qkv`."""
 
 LARGEST_HEAD: Final = 256
 """Largest head size that `kernels.attention` supports."""
 _MOST_LAYERS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class QueryGrowth:
+    """Queries at position p are multiplied with `1 + rate * ln(1 + floor((p + 1) / interval))` (Llama 4)."""
+
+    interval: int
+    rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +54,18 @@ class LayerAttention:
 
     Attributes:
         window: tokens that a query attends to, itself included; 0 for all.
+        rotates: False if queries and keys are not rotated.
+        chunk: a query attends to the tokens of its own chunk of this many positions; 0 for all.
+        normalizes: True if rotated queries and keys are divided by their root mean square.
+        growth: of queries with their position; None if they do not grow.
     """
 
     window: int
     rope: Rope
+    rotates: bool = True
+    chunk: int = 0
+    normalizes: bool = False
+    growth: QueryGrowth | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +81,7 @@ class ModelConfig:
         dtype: of the checkpoint's weights.
         quantization: of the quantized weights; None if there are none.
         experts: of the layers with a mixture of experts; None if all layers are dense.
+        latent: of latent attention, whose cache has one head of keys alone; None for any other.
     """
 
     architecture: str
@@ -85,6 +103,7 @@ class ModelConfig:
     eos_token_ids: tuple[int, ...]
     quantization: Quantization | None = None
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None
 
     @classmethod
     def read(
@@ -147,15 +166,23 @@ class ModelConfig:
     def linear_shapes(self) -> dict[str, tuple[int, int]]:
         """(out, in) of every linear module of a dense decoder layer; equal for all layers."""
         hidden, inner = self.hidden_size, self.intermediate_size
+        return {
+            **self._attention_shapes(),
+            "gate_proj": (inner, hidden),
+            "up_proj": (inner, hidden),
+            "down_proj": (hidden, inner),
+        }
+
+    def _attention_shapes(self) -> dict[str, tuple[int, int]]:
+        hidden = self.hidden_size
+        if self.latent is not None:
+            return self.latent.module_shapes(hidden, self.num_heads)
         query, key = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         return {
             "q_proj": (query, hidden),
             "k_proj": (key, hidden),
             "v_proj": (key, hidden),
             "o_proj": (hidden, query),
-            "gate_proj": (inner, hidden),
-            "up_proj": (inner, hidden),
-            "down_proj": (hidden, inner),
         }
 
     @property
@@ -163,13 +190,22 @@ class ModelConfig:
         """`PACKED_MODULES`, and those of layers of experts; a single expert's are `EXPERT_MODULES`."""
         shapes = self.module_shapes
         routed = {name: parts for name, parts in ROUTED_MODULES.items() if parts[0] in shapes}
-        return {**PACKED_MODULES, **routed}
+        latent = {} if self.latent is None else self.latent.packed_modules
+        plain = {name: parts for name, parts in PACKED_MODULES.items() if parts[-1] in shapes}
+        return {**latent, **plain, **routed}
 
     @property
     def module_shapes(self) -> dict[str, tuple[int, int]]:
         """(out, in) of every linear module of `packed_modules`."""
         routed = {} if self.experts is None else self.experts.routed_shapes(self.hidden_size)
         return self.linear_shapes | routed
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Shape of a layer's cache for one token: 2 for keys and values (1 for both in one), heads, size."""
+        if self.latent is not None:
+            return 1, 1, self.latent.cached_dim
+        return 2, self.num_kv_heads, self.head_dim
 
     @property
     def embedding_shape(self) -> tuple[int, int]:

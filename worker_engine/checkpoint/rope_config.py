@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +33,7 @@ class YarnScaling:
     Attributes:
         attention_factor: what cosines and sines are multiplied with; 0 for 0.1 ln(factor) + 1.
         truncate: whether the band's edges are whole dimensions.
+        mscale_all_dim: by which DeepSeek scales scores; 0 for none.
     """
 
     factor: float
@@ -40,6 +42,17 @@ class YarnScaling:
     beta_slow: float
     attention_factor: float
     truncate: bool
+    mscale_all_dim: float = 0.0
+
+    @property
+    def score_gain(self) -> float:
+        """Factor of DeepSeek's attention scores."""
+        return _magnitude(self.factor, self.mscale_all_dim) ** 2 if self.mscale_all_dim else 1.0
+
+
+def _magnitude(factor: float, mscale: float) -> float:
+    """YaRN's correction of attention for contexts `factor` times as long."""
+    return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +73,11 @@ class Rope:
 _BASIC: Final = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 
 
-def read_rope(fields: Fields, *, theta: float = 10000.0) -> Rope:
+def read_rope(fields: Fields, *, theta: float = 10000.0, mscale: bool = False) -> Rope:
     """From `rope_parameters`, or from `rope_theta` and `rope_scaling` as checkpoints before 2026 say it.
+
+    Args:
+        mscale: True if the family has `mscale` and `mscale_all_dim` among YaRN's fields.
 
     Raises:
         CheckpointError: a kind of scaling, or a field of it, that is not served.
@@ -71,11 +87,11 @@ def read_rope(fields: Fields, *, theta: float = 10000.0) -> Rope:
     found = fields.section("rope_scaling") or fields.section("rope_parameters")
     if found is None:
         return Rope(theta)
-    return read_rope_section(found, theta, fields.whole("max_position_embeddings"))
+    return read_rope_section(found, theta, fields.whole("max_position_embeddings"), mscale=mscale)
 
 
-def read_rope_section(found: Fields, theta: float, positions: int) -> Rope:
-    """One object of rope parameters; `theta` and `positions` are what it may leave out."""
+def read_rope_section(found: Fields, theta: float, positions: int, *, mscale: bool = False) -> Rope:
+    """One object of rope parameters; `theta` and `positions` are what it may leave out. See `read_rope`."""
     found.must_be("partial_rotary_factor", 1.0)
     theta = found.number("rope_theta", theta)
     name = "rope_type" if "rope_type" in found else "type"
@@ -94,18 +110,24 @@ def read_rope_section(found: Fields, theta: float, positions: int) -> Rope:
             raise found.error("low_freq_factor", f"must be less than high_freq_factor {high}, got {low}")
         return Rope(theta, Llama3Scaling(found.number("factor"), low, high, found.whole(original, positions)))
     if kind == "yarn":
-        return Rope(theta, _yarn(found, positions))
+        return Rope(theta, _yarn(found, positions, mscale=mscale))
     raise found.error(name, f"{kind!r} is not served, only 'default', 'linear', 'llama3' and 'yarn'")
 
 
-def _yarn(found: Fields, positions: int) -> YarnScaling:
+def _yarn(found: Fields, positions: int, *, mscale: bool) -> YarnScaling:
     original = "original_max_position_embeddings"
-    found.only(*_BASIC, "factor", original, "beta_fast", "beta_slow", "attention_factor", "truncate")
+    factor, every = found.number("factor"), "mscale_all_dim"
+    names = ("factor", original, "beta_fast", "beta_slow", "attention_factor", "truncate")
+    found.only(*_BASIC, *names, *(("mscale", every) if mscale else ()))
+    gain = found.number("attention_factor") if "attention_factor" in found else 0.0
+    if not gain and "mscale" in found and every in found:
+        gain = _magnitude(factor, found.number("mscale")) / _magnitude(factor, found.number(every))
     return YarnScaling(
-        factor=found.number("factor"),
+        factor=factor,
         original_max_position_embeddings=found.whole(original, positions),
         beta_fast=found.number("beta_fast", 32.0),
         beta_slow=found.number("beta_slow", 1.0),
-        attention_factor=found.number("attention_factor") if "attention_factor" in found else 0.0,
+        attention_factor=gain,
         truncate=found.flag("truncate", True),
+        mscale_all_dim=found.number(every) if every in found else 0.0,
     )

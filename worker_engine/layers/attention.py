@@ -21,7 +21,8 @@ __all__ = ["Attention", "AttentionPlan", "KVCache"]
 
 class KVCache:
     """Keys and values of every layer in pages of `PAGE_SIZE` tokens, as `kernels.attention` reads them:
-    [layers, 2 (keys, then values), kv heads, pages, PAGE_SIZE, head_dim].
+    [layers, 2 (keys, then values), kv heads, pages, PAGE_SIZE, head_dim]. Latent attention has one kind and
+    one head: a token's latent vector, then its rotated key.
 
     Layer by layer in memory on the CPU, whose kernels take one layer's pages as a whole. Elsewhere page by
     page: then a page is one piece of `memory`, as good for anything else that the engine keeps.
@@ -39,7 +40,8 @@ class KVCache:
         device: torch.device,
         by_page: bool = False,
     ) -> None:
-        of_page = (config.num_layers, 2, config.num_kv_heads, PAGE_SIZE, config.head_dim)
+        kinds, heads, size = config.cache_shape
+        of_page = (config.num_layers, kinds, heads, PAGE_SIZE, size)
         self.memory: torch.Tensor | None = None
         if by_page:
             self.memory = torch.zeros((num_pages, math.prod(of_page)), dtype=dtype, device=device)
@@ -64,11 +66,11 @@ class KVCache:
         return self._layers[index]
 
     def write(self, layer: int, slots: torch.Tensor, kv: torch.Tensor) -> None:
-        """Stores [rows, 2 * kv heads (keys first), head_dim] at `slots` int64 [rows]."""
+        """Stores [rows, kinds * kv heads (keys first), head_dim] at `slots` int64 [rows]."""
         held = self._layers[layer]
-        rows = kv.view(kv.shape[0], 2, held.shape[1], held.shape[4])
+        rows = kv.view(kv.shape[0], *held.shape[:2], held.shape[4])
         if self.memory is None:
-            held.view(2, held.shape[1], -1, held.shape[4]).index_copy_(2, slots, rows.permute(1, 2, 0, 3))
+            held.view(*held.shape[:2], -1, held.shape[4]).index_copy_(2, slots, rows.permute(1, 2, 0, 3))
         else:
             # Behind the same indices, so that both stand first in the result: [rows, 2, heads, head_dim].
             held.permute(2, 3, 0, 1, 4)[slots // PAGE_SIZE, slots % PAGE_SIZE] = rows

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, cast
 
 import torch
 
-from kernels.lora import LoraWeights, Segments, apply_lora
+from kernels.lora import LoraPair, LoraWeights, Owners, Segments, apply_lora, concatenate
 from kernels.lora.graph import CapturedLora
 from worker_engine.layers.linear_weight import LinearWeight
 
@@ -94,3 +94,34 @@ class LoraLinear(PackedLinear):
             rows = (segments.row_adapter >= 0).nonzero().squeeze(1)
             y[rows] = (y[rows].float() + lora.bias[segments.row_adapter[rows]]).to(y.dtype)
         return y.add_(residual) if late and residual is not None else y
+
+
+class Float32Linear(LoraLinear):
+    """A small layer that is computed in float32, its adapters included, whatever the model's dtype."""
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        lora: LinearLora | None,
+        segments: Segments,
+        residual: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Map [rows, in] to float32 [rows, out]."""
+        if lora is not None and lora.weights is not None:
+            lora = replace(lora, weights=_widened(lora.weights))
+        return super().forward(x.float(), lora, segments, residual)
+
+
+def _widened(weights: LoraWeights) -> LoraWeights:
+    """Return the weights in float32, converted once for each batch of adapters."""
+    layout = weights.layout
+    if layout.dtype == torch.float32:
+        return weights
+    if "float32" not in weights.kept:
+        pairs = [
+            [None if pair is None else LoraPair(pair.a.float(), pair.b.float()) for pair in row]
+            for row in weights.pairs
+        ]
+        widths = [columns.stop - columns.start for columns in layout.columns]
+        weights.kept["float32"] = concatenate(pairs, widths, Owners())
+    return cast(LoraWeights, weights.kept["float32"])

@@ -29,6 +29,14 @@ class Rotary:
         return self._cos[positions].unsqueeze(1), self._sin[positions].unsqueeze(1)
 
 
+def in_halves(x: torch.Tensor) -> torch.Tensor:
+    """Return [rows, heads, head_dim] with pairs (2i, 2i + 1) moved to (i, i + head_dim / 2).
+
+    Queries and keys that are rotated in halves then give the scores of a rotation of neighbours.
+    """
+    return x.view(*x.shape[:2], -1, 2).transpose(2, 3).flatten(2)
+
+
 def frequencies(rope: Rope, head_dim: int) -> tuple[torch.Tensor, float]:
     """Return frequencies, float32 [head_dim / 2] in radians per position, and a factor for cos and sin."""
     exponent = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim

@@ -9,27 +9,29 @@ import torch
 
 from kernels.activation import Kind, gated
 from kernels.lora import Segments, apply_lora
-from kernels.moe import Worklist, route
+from kernels.moe import GroupRule, Worklist, route, route_by_group
 from worker_engine.layers.linear import LayerLora, LoraLinear
 from worker_engine.layers.linear_weight import LinearWeight
 
 
 @dataclass(frozen=True, slots=True)
 class SharedExpert:
-    """The expert that every row passes, times the sigmoid of a gate of its own.
+    """The expert that every row passes, times the sigmoid of a gate of its own, if it has one.
 
     Attributes:
-        scale: [1, hidden].
+        scale: [1, hidden], the gate.
     """
 
     gate_up: LoraLinear
     down: LoraLinear
-    scale: LoraLinear
+    scale: LoraLinear | None = None
 
     def __call__(self, x: torch.Tensor, lora: LayerLora, segments: Segments) -> torch.Tensor:
         """Map [rows, hidden] to float32 [rows, hidden]."""
         inner = gated(self.gate_up.forward(x, lora.get("shared_gate_up"), segments))
         y = self.down.forward(inner, lora.get("shared_down"), segments)
+        if self.scale is None:
+            return y.float()
         scale = self.scale.forward(x, lora.get("shared_scale"), segments)
         return y.float() * scale.float().sigmoid()
 
@@ -44,6 +46,9 @@ class SparseMlp:
         normalizes: True if a row's weights are divided by their sum.
         gate_up_bias: [experts, 2 * inter], or None.
         down_bias: [experts, hidden], or None; added before the weighted sum.
+        groups: how the router chooses among groups of experts; None for a softmax over all.
+        correction: float32 [experts], added to the scores for the choice among groups.
+        weighs_inputs: True if the weights multiply the experts' inputs in place of their outputs.
     """
 
     router: LoraLinear
@@ -56,17 +61,26 @@ class SparseMlp:
     activation: Kind = "silu"
     gate_up_bias: torch.Tensor | None = None
     down_bias: torch.Tensor | None = None
+    groups: GroupRule | None = None
+    correction: torch.Tensor | None = None
+    weighs_inputs: bool = False
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, segments: Segments
     ) -> torch.Tensor:
         """Map the normed x [rows, hidden] to [rows, hidden], the residual added; rounded once."""
-        logits = self.router.forward(x, lora.get("router"), segments)
-        weights, experts = route(logits, self.top_k, normalize=self.normalizes)
+        weights, experts = self._route(self.router.forward(x, lora.get("router"), segments))
         y = self._experts(x, weights, experts, lora, segments)
         if self.shared is not None:
             y += self.shared(x, lora, segments)
         return y.add_(residual).to(x.dtype)
+
+    def _route(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        if self.groups is None:
+            return route(logits, self.top_k, normalize=self.normalizes)
+        return route_by_group(
+            logits, self.top_k, self.groups, normalize=self.normalizes, correction=self.correction
+        )
 
     def _experts(
         self,
@@ -80,6 +94,9 @@ class SparseMlp:
         adapted = any(lora.get(name) for name in ("expert_gate_up", "expert_fused", "expert_down"))
         work = Worklist.build(experts, len(self.gate_up), segments.adapters if adapted else None)
         pairs = x[work.rows]
+        if self.weighs_inputs:
+            pairs *= weights.view(-1, 1)[work.order].to(x.dtype)
+            weights = torch.ones_like(weights)
         both = work.multiply(pairs, 2 * self.intermediate_size, self._gate_up)
         _add(both, pairs, lora, ("expert_gate_up", "expert_fused"), work)
         inner = gated(both, self.activation)

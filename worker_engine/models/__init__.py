@@ -17,9 +17,11 @@ from worker_engine.checkpoint.packed_weights import content_name
 from worker_engine.checkpoint.quantization_config import read_quantization
 from worker_engine.errors import CheckpointError
 from worker_engine.models.decoder import Decoder
+from worker_engine.models.deepseek import DeepseekV2, DeepseekV3
 from worker_engine.models.gemma3 import Gemma3, Gemma3Multimodal
 from worker_engine.models.gpt_oss import GptOss
 from worker_engine.models.llama import Llama
+from worker_engine.models.llama4 import Llama4, Llama4Multimodal
 from worker_engine.models.mistral import Mistral
 from worker_engine.models.mixtral import Mixtral
 from worker_engine.models.qwen2 import Qwen2
@@ -42,6 +44,10 @@ FAMILIES: Final[dict[str, type[Decoder]]] = {
         Qwen2Moe,
         Qwen3Moe,
         GptOss,
+        DeepseekV2,
+        DeepseekV3,
+        Llama4,
+        Llama4Multimodal,
     )
 }
 

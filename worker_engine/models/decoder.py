@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -57,6 +57,7 @@ class LayerWeights:
     Attributes:
         root: the part of the prefix that adapters' paths lack.
         kind: class of the linear layers.
+        paths: the checkpoint's paths of linear modules within the layer.
     """
 
     config: ModelConfig
@@ -64,17 +65,17 @@ class LayerWeights:
     prefix: str
     root: str = ""
     kind: type[LoraLinear] = LoraLinear
+    paths: Mapping[str, str] = field(default_factory=lambda: PATHS)
 
-    def linear(self, name: str, *, holder: str = "mlp", path: str | None = None) -> LoraLinear:
+    def linear(self, name: str, *, holder: str = "mlp") -> LoraLinear:
         """Load the packed layer `name` of the configuration's `packed_modules`.
 
         Args:
             holder: the checkpoint's name of the layer's feed-forward.
-            path: the checkpoint's path of a single module where it is not that of `PATHS`.
         """
         shapes, get = self.config.module_shapes, self.checkpoint.get
         parts = [
-            (f"{self.prefix}{path or PATHS[module].replace('mlp', holder)}", shapes[module])
+            (f"{self.prefix}{self.paths[module].replace('mlp', holder)}", shapes[module])
             for module in self.config.packed_modules[name]
         ]
         bias = None
@@ -110,15 +111,19 @@ class DecoderLayer:
         self._index = index
         self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
         self._head_dim = config.head_dim
-        self._qkv, self._o = weights.linear("qkv"), weights.linear("o")
-        self._attention = Attention(config.attention_scale, config.attention[index].window)
+        self._o = weights.linear("o")
+        self._load_attention(weights)
         self._load_feed_forward(weights)
         self._load_norms(weights)
 
     @property
     def linears(self) -> dict[str, LoraLinear]:
         """The layer's linear modules, by name in `PACKED_MODULES`."""
-        return {"qkv": self._qkv, "o": self._o, "gate_up": self._gate_up, "down": self._down}
+        return {**self.attention_linears, "gate_up": self._gate_up, "down": self._down}
+
+    @property
+    def attention_linears(self) -> dict[str, LoraLinear]:
+        return {"qkv": self._qkv, "o": self._o}
 
     def stack_part(self, rope: int) -> StackPart:
         attention = self._attention
@@ -131,6 +136,11 @@ class DecoderLayer:
             attention.scale,
             rope,
         )
+
+    def _load_attention(self, weights: LayerWeights) -> None:
+        config = weights.config
+        self._qkv = weights.linear("qkv")
+        self._attention = Attention(config.attention_scale, config.attention[self._index].window)
 
     def _load_feed_forward(self, weights: LayerWeights) -> None:
         self._gate_up, self._down = weights.linear("gate_up"), weights.linear("down")
@@ -177,6 +187,7 @@ class Decoder:
         prefix: prefix of the decoder's tensor names.
         unused: prefixes and suffixes of tensor names that the model does not read.
         norm_offset: as in `RMSNorm`, of the last norm.
+        paths: the checkpoint's paths of linear modules within a decoder layer.
     """
 
     ARCHITECTURE: ClassVar[str]
@@ -185,6 +196,7 @@ class Decoder:
     unused: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
     layer: ClassVar[type[DecoderLayer]] = DecoderLayer
     norm_offset: ClassVar[float] = 0.0
+    paths: ClassVar[Mapping[str, str]] = PATHS
 
     @classmethod
     def read(cls, fields: Fields) -> ModelConfig:
@@ -231,7 +243,12 @@ class Decoder:
             weight = load_weight(checkpoint, head, [(source, size)])
         self._head = PackedLinear(weight)
         self._softcap = config.logit_softcap
-        checkpoint.refuse_unused((*self.unused, head))
+        checkpoint.refuse_unused((*self.unused_names(config), head))
+
+    @classmethod
+    def unused_names(cls, config: ModelConfig) -> tuple[str, ...]:
+        """Return the prefixes and suffixes of tensor names that the model does not read."""
+        return cls.unused
 
     @property
     def linears(self) -> list[dict[str, LoraLinear]]:
@@ -240,7 +257,8 @@ class Decoder:
 
     @classmethod
     def _weights(cls, config: ModelConfig, checkpoint: Checkpoint, path: str) -> LayerWeights:
-        return LayerWeights(config, checkpoint, f"{cls.prefix}model.{path}", cls.prefix)
+        prefix = f"{cls.prefix}model.{path}"
+        return LayerWeights(config, checkpoint, prefix, cls.prefix, paths=cls.paths)
 
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """Run one step; return hidden states [len(output_rows), hidden] after the last norm."""

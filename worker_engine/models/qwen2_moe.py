@@ -50,6 +50,7 @@ def read_experts(fields: Fields, *, shared_size: int = 0) -> ExpertsConfig:
         normalizes=fields.flag("norm_topk_prob", False),
         layers=frozenset(layer for layer in range(layers) if layer not in dense and (layer + 1) % step == 0),
         shared_size=shared_size,
+        shared_scales=bool(shared_size),
     )
 
 

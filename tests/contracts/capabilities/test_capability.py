@@ -39,7 +39,7 @@ def test_unknown_traits_are_not_guessed() -> None:
         (QWEN3, ""),
         (BaseNeeds("Qwen3ForCausalLM", "awq"), ""),
         (BaseNeeds("Qwen3ForCausalLM", "gptq"), "the bundled worker does not serve gptq weights"),
-        (BaseNeeds("DeepseekV3ForCausalLM"), "the bundled worker does not serve DeepseekV3ForCausalLM"),
+        (BaseNeeds("DeepseekV32ForCausalLM"), "the bundled worker does not serve DeepseekV32ForCausalLM"),
     ],
 )
 def test_the_worker_says_why_it_does_not_serve_a_base(base: BaseNeeds, reason: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.parity.worker_engine.sparse_adapters import WRITERS, write_by_peft
-from tests.parity.worker_engine.sparse_case import CASES, STACKED, Made, make_families
+from tests.parity.worker_engine.sparse_case import CASES, SINGLE, STACKED, Made, make_families
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import draw, load, load_adapter, logits
 from worker_engine.adapters.adapter import Adapter
@@ -32,6 +32,11 @@ FORMS: Final[Mapping[str, dict[str, Any]]] = {
     "down-only": {"target_modules": [], "target_parameters": BOTH[1:]},
     "router-only": {"target_modules": [], "target_parameters": ["gate.weight"]},
     "one-layer": {"target_modules": ["o_proj"], "target_parameters": ["1.mlp.experts.down_proj"]},
+    "experts": {
+        "target_modules": ATTENTION,
+        "target_parameters": BOTH,
+        "rank_pattern": {"experts.down_proj": 2},
+    },
     "by-modules": {"target_modules": ["gate_proj", "up_proj", "down_proj"]},
 }
 pytestmark = [
@@ -67,12 +72,14 @@ def demand_served(base: Path, adapter: Adapter, prompt: list[int], wanted: torch
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe-unnormalized", "qwen2-moe"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe-unnormalized", "qwen2-moe", "llama4"])
 def test_as_in_peft(name: str, form: str, families: Made, tmp_path: Path) -> None:
     if name == "qwen2-moe" and form == "by-modules":
         pytest.skip("PEFT adapts Qwen2-MoE's shared expert and dense layers by these names, and no experts")
     if name != "mixtral" and form == "one-layer":
         pytest.skip("one family is enough for the entries of target_parameters")
+    if name == "llama4" and form in ("stacked", "router-only", "by-modules"):
+        pytest.skip("PEFT cannot adapt the router of Llama 4, nor its experts by the names of modules")
     base, model = families(name)
     options = dict(FORMS[form])
     if (name, form) == ("mixtral", "by-modules"):
@@ -84,7 +91,7 @@ def test_as_in_peft(name: str, form: str, families: Made, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("layout", WRITERS)
-@pytest.mark.parametrize("name", [*CASES, f"mixtral{STACKED}", f"qwen2-moe{STACKED}"])
+@pytest.mark.parametrize("name", [*CASES, f"mixtral{STACKED}", f"qwen2-moe{STACKED}", f"llama4{SINGLE}"])
 def test_as_the_formulas(name: str, layout: str, families: Made, tmp_path: Path) -> None:
     base, model = families(name)
     made = WRITERS[layout](model, tmp_path / "a")
@@ -100,7 +107,9 @@ def three_adapters(model: Any, folder: Path) -> tuple[dict[str, Path], list[Any]
     return {name: folder / name for name in written}, models
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe"])
+@pytest.mark.parametrize(
+    "name", ["mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v2", "deepseek-v3", "llama4"]
+)
 def test_three_adapters_and_base_rows_in_one_batch(name: str, families: Made, tmp_path: Path) -> None:
     """At every position: prompts at once, in chunks, and token by token as decode steps compute them."""
     base, model = families(name)
@@ -114,7 +123,9 @@ def test_three_adapters_and_base_rows_in_one_batch(name: str, families: Made, tm
             demand_close(ours, theirs, f"sequence {index}, {step} tokens at a time")
 
 
-@pytest.mark.parametrize("name", ["mixtral", "qwen2-moe", "qwen3-moe"])
+@pytest.mark.parametrize(
+    "name", ["mixtral", "qwen2-moe", "qwen3-moe", "deepseek-v2", "deepseek-v3", "llama4"]
+)
 @pytest.mark.costly("generates 64 tokens of four sequences in transformers and in the engine")
 def test_greedy_tokens_of_a_mixed_batch(
     name: str, families: Made, make_engine: EngineFactory, tmp_path: Path

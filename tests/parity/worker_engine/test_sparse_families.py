@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.parity.worker_engine.greedy import check_greedy
-from tests.parity.worker_engine.sparse_case import CASES, STACKED, Made, make_families
+from tests.parity.worker_engine.sparse_case import CASES, FORMS, Made, make_families
 from tests.worker_engine.conftest import EngineFactory
 from tests.worker_engine.forward_pass import LENGTHS, draw, load, logits
 
@@ -16,7 +16,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return make_families(tmp_path_factory)
 
 
-@pytest.mark.parametrize("name", [*CASES, *(f"{name}{STACKED}" for name in CASES)])
+@pytest.mark.parametrize("name", FORMS)
 def test_logits(name: str, families: Made) -> None:
     """At every position, prefilled at once, in chunks that straddle pages and windows, and token by token."""
     folder, reference = families(name)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from contracts.capabilities.traits import Trait
-from contracts.capabilities.worker import SPARSE, SPARSE_TRAITS, TRAITS, WORKER
+from contracts.capabilities.worker import LATENT, LATENT_TRAITS, SPARSE, SPARSE_TRAITS, TRAITS, WORKER
 from tests.worker_engine.tiny_adapter import PREFIX, adapter_ref, make_adapter
 from tests.worker_engine.tiny_model import family_config, random_weights, save_tensors
 from worker_engine.adapters.loader import AdapterLoader
@@ -163,5 +163,6 @@ def test_the_worker_serves_the_traits_that_it_states(base: Path, tmp_path: Path,
 
 def test_the_worker_serves_the_architectures_and_quantizations_that_it_states() -> None:
     expected = {name: SPARSE_TRAITS if name in SPARSE else TRAITS for name in FAMILIES}
+    expected |= dict.fromkeys(LATENT, LATENT_TRAITS)
     assert WORKER.architectures == expected
     assert WORKER.quantizations == frozenset(quantization_config._IGNORED)
