@@ -71,9 +71,9 @@ def load_sparse_mlp(weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:
         inner,
         experts.normalizes,
         _load_shared(weights, experts),
-        experts.groups,
-        correction,
-        experts.weighs_inputs,
+        groups=experts.groups,
+        correction=correction,
+        weighs_inputs=experts.weighs_inputs,
     )
 
 
