@@ -13,8 +13,13 @@ _PATH: Final = re.compile(r"model\.layers\.(\d+)\.(.+)")
 _EXPERT: Final = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
 _STACK: Final = re.compile(r"mlp\.experts\.(\w+)")
 _MODULES: Final[Mapping[str, str]] = {path: module for module, path in PATHS.items()}
-_ROUTERS: Final[Mapping[str, str]] = {"mlp.router": PATHS["router"]}
-"""Paths of routers that some families call otherwise."""
+_SAME: Final[Mapping[str, str]] = {
+    "block_sparse_moe.": "mlp.",
+    "feed_forward.": "mlp.",
+    "mlp.router": "mlp.gate",
+    ".shared_experts.": ".shared_expert.",
+}
+"""Parts of checkpoints' paths, and the same parts of `PATHS`."""
 _PROJECTIONS: Final[Mapping[str, str]] = {
     "gate_proj": "gate_proj",
     "up_proj": "up_proj",
@@ -49,8 +54,9 @@ def layer_module(path: str) -> LayerModule | None:
     match = _PATH.fullmatch(path)
     if match is None:
         return None
-    layer, rest = int(match[1]), match[2].replace("block_sparse_moe.", "mlp.", 1)
-    rest = _ROUTERS.get(rest, rest)
+    layer, rest = int(match[1]), match[2]
+    for other, name in _SAME.items():
+        rest = rest.replace(other, name, 1)
     full = f"model.layers.{layer}.{rest}"
     if (module := _MODULES.get(rest)) is not None:
         return LayerModule(layer, module, full)

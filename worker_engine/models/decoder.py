@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -57,6 +57,7 @@ class LayerWeights:
     Attributes:
         root: the part of the prefix that adapters' paths lack.
         kind: class of the linear layers.
+        paths: the checkpoint's paths of linear modules within the layer.
     """
 
     config: ModelConfig
@@ -64,17 +65,17 @@ class LayerWeights:
     prefix: str
     root: str = ""
     kind: type[LoraLinear] = LoraLinear
+    paths: Mapping[str, str] = field(default_factory=lambda: PATHS)
 
-    def linear(self, name: str, *, holder: str = "mlp", path: str | None = None) -> LoraLinear:
+    def linear(self, name: str, *, holder: str = "mlp") -> LoraLinear:
         """Load the packed layer `name` of the configuration's `packed_modules`.
 
         Args:
             holder: the checkpoint's name of the layer's feed-forward.
-            path: the checkpoint's path of a single module where it is not that of `PATHS`.
         """
         shapes, get = self.config.module_shapes, self.checkpoint.get
         parts = [
-            (f"{self.prefix}{path or PATHS[module].replace('mlp', holder)}", shapes[module])
+            (f"{self.prefix}{self.paths[module].replace('mlp', holder)}", shapes[module])
             for module in self.config.packed_modules[name]
         ]
         bias = None
@@ -177,6 +178,7 @@ class Decoder:
         prefix: prefix of the decoder's tensor names.
         unused: prefixes and suffixes of tensor names that the model does not read.
         norm_offset: as in `RMSNorm`, of the last norm.
+        paths: the checkpoint's paths of linear modules within a decoder layer.
     """
 
     ARCHITECTURE: ClassVar[str]
@@ -185,6 +187,7 @@ class Decoder:
     unused: ClassVar[tuple[str, ...]] = ("rotary_emb.inv_freq",)
     layer: ClassVar[type[DecoderLayer]] = DecoderLayer
     norm_offset: ClassVar[float] = 0.0
+    paths: ClassVar[Mapping[str, str]] = PATHS
 
     @classmethod
     def read(cls, fields: Fields) -> ModelConfig:
@@ -240,7 +243,8 @@ class Decoder:
 
     @classmethod
     def _weights(cls, config: ModelConfig, checkpoint: Checkpoint, path: str) -> LayerWeights:
-        return LayerWeights(config, checkpoint, f"{cls.prefix}model.{path}", cls.prefix)
+        prefix = f"{cls.prefix}model.{path}"
+        return LayerWeights(config, checkpoint, prefix, cls.prefix, paths=cls.paths)
 
     def forward(self, batch: Batch, cache: KVCache) -> torch.Tensor:
         """Run one step; return hidden states [len(output_rows), hidden] after the last norm."""

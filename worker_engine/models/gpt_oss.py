@@ -11,6 +11,7 @@ from worker_engine.checkpoint.experts_config import ExpertsConfig
 from worker_engine.checkpoint.folder import Checkpoint
 from worker_engine.checkpoint.interleaved import gate_then_up
 from worker_engine.checkpoint.model_config import (
+    PATHS,
     LayerAttention,
     ModelConfig,
     read_layer_types,
@@ -43,7 +44,7 @@ class GptOssLayer(SparseLayer):
         hidden, inner = weights.config.hidden_size, experts.intermediate_size
         gate_up_bias = checkpoint.get(f"{prefix}gate_up_proj_bias", count, 2 * inner)
         return SparseMlp(
-            weights.linear("router", path="mlp.router"),
+            weights.linear("router"),
             _load_stack(checkpoint, f"{prefix}gate_up_proj", count, 2 * inner, hidden, interleaved=True),
             _load_stack(checkpoint, f"{prefix}down_proj", count, hidden, inner),
             experts.top_k,
@@ -65,6 +66,7 @@ class GptOss(Decoder):
     ARCHITECTURE = "GptOssForCausalLM"
     MODEL_TYPE = "gpt_oss"
     layer = GptOssLayer
+    paths = {**PATHS, "router": "mlp.router"}
 
     @classmethod
     def read(cls, fields: Fields) -> ModelConfig:
