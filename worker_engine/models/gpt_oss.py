@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 from kernels.quantization import prepare
 from worker_engine.checkpoint.config_fields import Fields
@@ -66,7 +67,7 @@ class GptOss(Decoder):
     ARCHITECTURE = "GptOssForCausalLM"
     MODEL_TYPE = "gpt_oss"
     layer = GptOssLayer
-    paths = {**PATHS, "router": "mlp.router"}
+    paths: ClassVar[Mapping[str, str]] = {**PATHS, "router": "mlp.router"}
 
     @classmethod
     def read(cls, fields: Fields) -> ModelConfig:
