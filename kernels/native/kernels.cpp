@@ -8,6 +8,7 @@
 #include "attention.h"
 #include "prefill.h"
 #include "lora.h"
+#include "moe.h"
 
 namespace {
 
@@ -54,9 +55,9 @@ void graft_matrix(const bf16* x, int64_t x_row, const Matrix* w, const bf16* bia
   const int64_t groups = inner / w->group;
   if (widened()) {
     const float* wide = widen_rows(x, x_row, rows, inner);
-    quantized_by_bits(Quantized<float>{wide, sums, w, bias, residual, out, inner, inner, columns, w->group, groups}, rows, threads);
+    quantized(Quantized<float>{wide, sums, w, bias, residual, out, inner, inner, columns, w->group, groups}, rows, threads);
   } else {
-    quantized_by_bits(Quantized<bf16>{x, sums, w, bias, residual, out, x_row, inner, columns, w->group, groups}, rows, threads);
+    quantized(Quantized<bf16>{x, sums, w, bias, residual, out, x_row, inner, columns, w->group, groups}, rows, threads);
   }
 }
 
@@ -93,13 +94,8 @@ void graft_rotate(bf16* x, int64_t x_row, const bf16* cos, const bf16* sin, int6
 // silu(gate) * up of [rows, 2 * inner].
 void graft_silu_gated(const bf16* gate_up, bf16* out, int64_t rows, int64_t inner, int64_t threads) {
   by_rows(rows, 2 * inner, threads, [&](int64_t row) {
-    for (int64_t d = 0; d < inner; d += LANES) {
-      const Mask mask = first(inner - d);
-      const bf16* from = gate_up + row * 2 * inner + d;
-      const Floats gate = load(from, mask), up = load(from + inner, mask);
-      const Floats fall = fill(1) + exp(zeros() - gate);
-      store(out + row * inner + d, gate / fall * up, mask);
-    }
+    const bf16* const gate = gate_up + row * 2 * inner;
+    silu_gated_row(gate, gate + inner, out + row * inner, inner);
   });
 }
 
