@@ -90,11 +90,7 @@ class ExpertLora:
 
     @classmethod
     def build(
-        cls,
-        experts: int,
-        gate_up: LoraWeights | None,
-        fused: LoraWeights | None,
-        down: LoraWeights | None,
+        cls, experts: int, gate_up: LoraWeights | None, fused: LoraWeights | None, down: LoraWeights | None
     ) -> Self | None:
         """Return the adapters' C structure; None if there are none, or the native code cannot read them.
 

@@ -252,11 +252,14 @@ int64_t lora_threads(const LoraProducts& products, const LoraWeights<T>& weights
   return products.shrunk * weights.inner * int64_t{sizeof(T)} <= SERIAL_BYTES ? 1 : threads;
 }
 
+struct MoeLora;
+
 // A layer's adapters in its linear layers qkv, o, gate_up and down, null where nobody changes one. `products` are the
-// batch's, by layout, of which layers share few.
+// batch's, by layout, of which layers share few. `moe` are those of a layer of experts, or null.
 struct LayerLora {
   const LoraPlace<bf16>* places[4];
   int64_t layout[4];
+  const MoeLora* moe;
 };
 
 }  // namespace

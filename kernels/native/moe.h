@@ -28,6 +28,21 @@ struct ExpertLora {
   ExpertSlices gate_up, fused, down;
 };
 
+// A layer of experts: the router [experts, hidden], and the expert that all rows pass, whose matrices are null where there is
+// none. shared_scale [1, hidden] may be null alone.
+struct Moe {
+  Experts experts;
+  const Matrix *router, *shared_gate_up, *shared_down, *shared_scale;
+  int64_t shared_inter, normalizes;
+};
+
+// The batch's adapters in the router, shared_gate_up, shared_down and shared_scale, as in LayerLora, and in experts.
+struct MoeLora {
+  const LoraPlace<bf16>* places[4];
+  int64_t layout[4];
+  ExpertLora experts;
+};
+
 // What is added to a row's weighted sum: an expert that all rows pass [rows, hidden], times the sigmoid of a number per row,
 // and the residual [rows, hidden]. Each may be null.
 struct Beside {

@@ -118,7 +118,9 @@ def test_a_layer_equals_float64(form: str, rows: int, top_k: int) -> None:
     case, x = Case.make(form, top_k), draw(rows, HIDDEN, seed=3)
     weights, chosen = choices(rows, top_k)
     beside = Beside(draw(rows, HIDDEN, seed=6), draw(rows, HIDDEN, seed=7), draw(rows, 1, seed=8))
-    assert beside.shared is not None and beside.shared_scale is not None and beside.residual is not None
+    assert beside.shared is not None
+    assert beside.shared_scale is not None
+    assert beside.residual is not None
     added = beside.shared.double() * beside.shared_scale.double().sigmoid() + beside.residual.double()
     adapters = adapters_of(EXPERTS)
     exact = [[double(pairs) for pairs in held] for held in adapters]
@@ -160,7 +162,9 @@ def test_only_chosen_experts_are_read() -> None:
     wanted = case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1])
     bytes_read()
     case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1])
-    assert bytes_read() == 2 * (2 * INTER * HIDDEN * 2 + (HIDDEN + 8) * INTER * 2), "72 columns lie in 5 blocks"
+    assert bytes_read() == 2 * (2 * INTER * HIDDEN * 2 + (HIDDEN + 8) * INTER * 2), (
+        "72 columns lie in 5 blocks"
+    )
     for index in (1, 2, 4):
         case.experts._matrices[index].codes.fill_(torch.nan)
         case.experts._matrices[EXPERTS + index].codes.fill_(torch.nan)
@@ -168,7 +172,8 @@ def test_only_chosen_experts_are_read() -> None:
         for pairs in held:
             for p in pairs:
                 if p is not None:
-                    p.a.fill_(torch.nan), p.b.fill_(torch.nan)
+                    p.a.fill_(torch.nan)
+                    p.b.fill_(torch.nan)
     assert torch.equal(case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1]), wanted)
 
 

@@ -84,7 +84,10 @@ class AdapterLoader:
         return self._placed(self._load(ref))
 
     def _placed(self, adapter: Adapter) -> Adapter:
-        return pack_adapter(adapter, pinned=self._device.type == "cuda")
+        placed = pack_adapter(adapter, pinned=self._device.type == "cuda")
+        if (experts := self._base.config.experts) is not None:
+            placed.expert_addresses(experts)
+        return placed
 
     def _load(self, ref: AdapterRef) -> Adapter:
         files = self._read(ref)
