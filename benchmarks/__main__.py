@@ -29,6 +29,7 @@ NAMES: Final = (
     "adapter_load",
     "coldstart",
     "kernels",
+    "moe",
     "controlplane",
     "pages",
     "metering",
@@ -38,7 +39,7 @@ NAMES: Final = (
     "optimization",
     "routing",
 )
-QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization", "routing")
+QUICK: Final = ("gateway", "engine", "adapters", "moe", "pages", "uploads", "optimization", "routing")
 """Benchmarks that have a shorter form."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -226,10 +226,20 @@ def route(logits: torch.Tensor, top_k: int, *, normalize: bool) -> tuple[torch.T
     return weights, chosen
 
 
-def bytes_read() -> int:
-    """Return the bytes of experts' weights that native calls have read since the last call."""
+class BytesRead(NamedTuple):
+    """Bytes that native calls have read of experts' weights, and of adapters on experts."""
+
+    weights: int
+    adapters: int
+
+
+def bytes_read() -> BytesRead:
+    """Return the bytes read since the last call."""
+    counts = (ctypes.c_int64 * 2)()
+    first = ctypes.addressof(counts)
     library: Any = native.LIBRARY
-    return int(library.graft_expert_bytes())
+    library.graft_expert_bytes(first, first + ctypes.sizeof(ctypes.c_int64))
+    return BytesRead(*counts)
 
 
 def _form(matrix: NativeMatrix) -> tuple[object, ...]:

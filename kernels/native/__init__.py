@@ -39,6 +39,7 @@ _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_layers": (_P, _I, _P, _P, _P, _P, _P, _P, _I, _I, _F),
     "graft_route": (_P, _P, _P, _I, _I, _I, ctypes.c_bool, _I),
     "graft_experts": (_P, _P, _P, _P, _I, _P, _P, _P, _P, _I, _I),
+    "graft_expert_bytes": (_P, _P),
     "graft_lora": (_P, _P, _P, _I, _P, _I, _I, _I),
     "graft_lora_fp32": (_P, _P, _P, _I, _P, _I, _I, _I),
 }
@@ -48,7 +49,6 @@ def declare(library: ctypes.CDLL | None) -> ctypes.CDLL | None:
     """Declare the C functions' argument types to ctypes."""
     if library is not None:
         library.graft_widen.argtypes, library.graft_widen.restype = (ctypes.c_bool,), ctypes.c_bool
-        library.graft_expert_bytes.argtypes, library.graft_expert_bytes.restype = (), ctypes.c_int64
         for name, types in _ARGUMENTS.items():
             getattr(library, name).argtypes = types
             getattr(library, name).restype = None

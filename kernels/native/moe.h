@@ -49,9 +49,13 @@ struct Beside {
   const bf16 *shared, *shared_scale, *residual;
 };
 
-// Weights that units have read, in bytes, for tests and benchmarks.
-inline std::atomic<int64_t>& expert_bytes() {
-  static std::atomic<int64_t> held{0};
+// Bytes of experts' weights and of their adapters that were read, for tests and benchmarks.
+struct ExpertBytes {
+  std::atomic<int64_t> weights{0}, adapters{0};
+};
+
+inline ExpertBytes& expert_bytes() {
+  static ExpertBytes held;
   return held;
 }
 
@@ -105,6 +109,9 @@ struct ExpertParts {
   template <typename X>
   void shrink(const X* x, int64_t x_row, const int64_t* rows, int64_t inner, int64_t threads) {
     shrunk.resize(values);
+    int64_t numbers = 0;
+    for (const LoraPart& part : parts) numbers += part.ranks * (inner + part.width);
+    expert_bytes().adapters.fetch_add(numbers * int64_t{sizeof(bf16)}, std::memory_order_relaxed);
     const LoraProducts products{int64_t(parts.size()), values, parts.data(), rows};
     const LoraWeights<bf16> weights{inner, places.data()};
     shrink_parts(products, weights, x, x_row, shrunk.data(), lora_threads(products, weights, threads));
@@ -191,7 +198,7 @@ void matrix_blocks(const Matrix& w, const X* x, const float* sums, bf16* out, in
                    int64_t begin, int64_t end) {
   const int64_t bytes = (end - begin) * LANES * inner * w.bits / 8;
   const int64_t scales = w.bits == 16 ? 0 : (end - begin) * LANES * (inner / w.group) * (w.zeros ? 3 : 2);
-  expert_bytes().fetch_add(bytes + scales, std::memory_order_relaxed);
+  expert_bytes().weights.fetch_add(bytes + scales, std::memory_order_relaxed);
   if (w.bits == 16)
     all_rows(Linear<X>{x, static_cast<const bf16*>(w.codes), nullptr, nullptr, out, inner, inner, columns}, rows, begin, end);
   else
@@ -357,6 +364,8 @@ void graft_experts(const Experts* experts, const ExpertLora* lora, const int64_t
   combine(*experts, weights, *beside, held, out, rows, threads);
 }
 
-// Bytes of experts' weights that were read since the last call.
-int64_t graft_expert_bytes() { return expert_bytes().exchange(0); }
+// Bytes of experts' weights and of their adapters that were read since the last call.
+void graft_expert_bytes(int64_t* weights, int64_t* adapters) {
+  *weights = expert_bytes().weights.exchange(0), *adapters = expert_bytes().adapters.exchange(0);
+}
 }

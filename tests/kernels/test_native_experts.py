@@ -162,9 +162,9 @@ def test_only_chosen_experts_are_read() -> None:
     wanted = case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1])
     bytes_read()
     case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1])
-    assert bytes_read() == 2 * (2 * INTER * HIDDEN * 2 + (HIDDEN + 8) * INTER * 2), (
-        "72 columns lie in 5 blocks"
-    )
+    padded = HIDDEN + 8  # 72 columns lie in 5 blocks
+    of_down = 2 * 5 * (INTER + HIDDEN) * 2  # two experts have rows of an adapter of rank 5
+    assert bytes_read() == (2 * (2 * INTER * HIDDEN + padded * INTER) * 2, of_down)
     for index in (1, 2, 4):
         case.experts._matrices[index].codes.fill_(torch.nan)
         case.experts._matrices[EXPERTS + index].codes.fill_(torch.nan)
