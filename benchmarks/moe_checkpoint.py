@@ -41,10 +41,11 @@ ATTENTION_LORA_BYTES: Final = 2 * LAYERS * RANK * sum(out + inner for out, inner
 
 def write_checkpoint(folder: Path) -> Path:
     """Write the checkpoint in bf16, with the demo model's tokenizer; return `folder`."""
-    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+    import transformers
 
+    library: Any = transformers
     torch.manual_seed(1)
-    config = Qwen3MoeConfig(
+    config = library.Qwen3MoeConfig(
         vocab_size=VOCABULARY,
         hidden_size=HIDDEN,
         intermediate_size=2 * INTER,
@@ -59,8 +60,7 @@ def write_checkpoint(folder: Path) -> Path:
         max_position_embeddings=2048,
         tie_word_embeddings=True,
     )
-    model: Any = Qwen3MoeForCausalLM(config).to(torch.bfloat16)
-    model.save_pretrained(folder)
+    library.Qwen3MoeForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     for path in DEMO_MODEL.glob("*token*"):
         shutil.copy(path, folder)
     return folder

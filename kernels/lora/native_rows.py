@@ -71,10 +71,10 @@ class NativeWeights(ctypes.Structure):
             [[addresses(pair) for pair in of_adapter] for of_adapter in zip(*pairs, strict=True)],
             dtype=np.int64,
         )
-        return cls.at(places, pairs, inner)
+        return cls.from_places(places, pairs, inner)
 
     @classmethod
-    def at(cls, places: Ints, pairs: object, inner: int) -> NativeWeights:
+    def from_places(cls, places: Ints, pairs: object, inner: int) -> NativeWeights:
         """Take int64 [adapters, slices, 2], contiguous, addresses of A and B of what `pairs` keeps alive."""
         made = cls(inner, places.ctypes.data)
         made.kept = (places, pairs)

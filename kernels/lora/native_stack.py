@@ -57,10 +57,10 @@ class StackLora:
         self._numbers: dict[Layout, int] = {}
         # `LayerLora` and `MoeLora` of kernels/native: addresses of places, then indices of layouts.
         self._table = np.zeros((self.layers, 2 * LINEARS + 1), dtype=np.int64)
-        self._place(self._table, self._modules[:LINEARS])
+        self._fill(self._table, self._modules[:LINEARS])
         if experts:
             self._moe = np.zeros((self.layers, 2 * LINEARS + 2 * len(experts)), dtype=np.int64)
-            self._place(self._moe, self._modules[LINEARS:])
+            self._fill(self._moe, self._modules[LINEARS:])
             for index, product in enumerate(experts):
                 live = product.ranks.any(axis=(1, 2, 3))
                 for column, array in enumerate((product.places, product.ranks)):
@@ -69,7 +69,7 @@ class StackLora:
             rows = self._moe.ctypes.data + np.arange(self.layers) * self._moe.strides[0]
             self._table[:, _MOE] = rows * self._moe.any(axis=1)
 
-    def _place(self, table: Ints, modules: Sequence[PlacedModule]) -> None:
+    def _fill(self, table: Ints, modules: Sequence[PlacedModule]) -> None:
         for linear, (layouts, places) in enumerate(modules):
             begin, step = places.ctypes.data, places.strides[0]
             for layer, layout in enumerate(layouts):

@@ -39,14 +39,14 @@ class ExpertLoraView(ctypes.Structure):
     )
 
 
-class _Beside(ctypes.Structure):
-    """`Beside` of kernels/native/moe.h."""
+class _Addends(ctypes.Structure):
+    """`Addends` of kernels/native/moe.h."""
 
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("shared", "shared_scale", "residual"))
 
 
-class Beside:
-    """What is added to the weighted sum of a row's experts.
+class Addends:
+    """Terms of a row's output beside the weighted sum of its experts.
 
     Attributes:
         shared: bf16 [rows, hidden], the output of an expert that all rows pass; None for none.
@@ -69,10 +69,10 @@ class Beside:
             if tensor is not None:
                 _demand(name, tensor, (rows, width))
 
-    def view(self) -> _Beside:
+    def view(self) -> _Addends:
         """Return the C view, valid while this object lives."""
         tensors = (self.shared, self.shared_scale, self.residual)
-        return _Beside(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))
+        return _Addends(*(None if tensor is None else tensor.data_ptr() for tensor in tensors))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,11 +161,11 @@ class NativeExperts:
         x: torch.Tensor,
         weights: torch.Tensor,
         chosen: torch.Tensor,
-        beside: Beside,
+        addends: Addends,
         lora: ExpertLora | None = None,
         row_adapter: Sequence[int] = (),
     ) -> torch.Tensor:
-        """Map x bf16 [rows, hidden] to the weighted sum of each row's experts and what is beside.
+        """Map x bf16 [rows, hidden] to the weighted sum of each row's experts and what is addends.
 
         Args:
             weights, chosen: float32 and int64 [rows, top_k], as `kernels.moe.route` returns them.
@@ -176,7 +176,7 @@ class NativeExperts:
         """
         rows = len(x)
         _demand("x", x, (rows, self.hidden))
-        beside.check(rows, self.hidden)
+        addends.check(rows, self.hidden)
         if (
             weights.shape != (rows, self.top_k)
             or chosen.shape != weights.shape
@@ -188,7 +188,7 @@ class NativeExperts:
         owners = np.array(row_adapter, dtype=np.int64)
         if lora is not None and (len(owners) != rows or owners.max(initial=-1) >= lora.adapters):
             raise ValueError(f"{len(owners)} rows name adapters; expected {rows}, below {lora.adapters}")
-        weights, chosen, view = weights.contiguous(), chosen.contiguous(), beside.view()
+        weights, chosen, view = weights.contiguous(), chosen.contiguous(), addends.view()
         out = torch.empty_like(x)
         library: Any = native.LIBRARY
         library.graft_experts(

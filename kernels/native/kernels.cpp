@@ -179,10 +179,10 @@ void graft_moe(const Moe* moe, const MoeLora* lora, const LoraProducts* const* p
     linear_of(2, moe->shared_down, inner, inter, shared, hidden);
   }
   if (moe->shared_scale) linear_of(3, moe->shared_scale, normed, hidden, scale, 1);
-  const Beside beside{moe->shared_gate_up ? shared : nullptr, moe->shared_scale ? scale : nullptr, x};
+  const Addends addends{moe->shared_gate_up ? shared : nullptr, moe->shared_scale ? scale : nullptr, x};
   const ExpertLora* experts = lora ? &lora->experts : nullptr;
   if (experts && !experts->gate_up.places && !experts->fused.places && !experts->down.places) experts = nullptr;
-  graft_experts(&moe->experts, experts, adapters, normed, hidden, chosen.data(), weights.data(), &beside, x, rows, threads);
+  graft_experts(&moe->experts, experts, adapters, normed, hidden, chosen.data(), weights.data(), &addends, x, rows, threads);
 }
 
 // A decoder layer's weights; norms are float32, head_norm [heads + kv_heads, head_dim], biases and head_norm may be null.

@@ -45,7 +45,7 @@ struct MoeLora {
 
 // What is added to a row's weighted sum: an expert that all rows pass [rows, hidden], times the sigmoid of a number per row,
 // and the residual [rows, hidden]. Each may be null.
-struct Beside {
+struct Addends {
   const bf16 *shared, *shared_scale, *residual;
 };
 
@@ -270,14 +270,14 @@ void experts_down(const Experts& experts, const X* from, ExpertScratch& held, in
   });
 }
 
-// The pairs of a row in the order of its choices, weighted, and what stands beside them; rounded once.
-inline void combine(const Experts& experts, const float* weights, const Beside& beside, const ExpertScratch& held, bf16* out,
+// The pairs of a row in the order of its choices, weighted, and the other terms; rounded once.
+inline void combine(const Experts& experts, const float* weights, const Addends& addends, const ExpertScratch& held, bf16* out,
                     int64_t rows, int64_t threads) {
   const int64_t hidden = experts.hidden, top_k = experts.top_k;
   by_rows(rows, hidden * (top_k + 1), threads, [&](int64_t row) {
     float scale = 1;
-    if (beside.shared_scale) {
-      const Floats gate = load(beside.shared_scale + row, first(1));
+    if (addends.shared_scale) {
+      const Floats gate = load(addends.shared_scale + row, first(1));
       scale = first_of(fill(1) / (fill(1) + exp(zeros() - gate)));
     }
     for (int64_t d = 0; d < hidden; d += LANES) {
@@ -287,8 +287,8 @@ inline void combine(const Experts& experts, const float* weights, const Beside& 
         const bf16* const y = held.y.data() + held.pairs.place[row * top_k + k] * hidden + d;
         sum = fma(fill(weights[row * top_k + k]), load(y, mask), sum);
       }
-      if (beside.shared) sum = fma(fill(scale), load(beside.shared + row * hidden + d, mask), sum);
-      if (beside.residual) sum = sum + load(beside.residual + row * hidden + d, mask);
+      if (addends.shared) sum = fma(fill(scale), load(addends.shared + row * hidden + d, mask), sum);
+      if (addends.residual) sum = sum + load(addends.residual + row * hidden + d, mask);
       store(out + row * hidden + d, sum, mask);
     }
   });
@@ -347,10 +347,10 @@ void graft_route(const bf16* logits, float* weights, int64_t* chosen, int64_t ro
   });
 }
 
-// out [rows, hidden] = the weighted sum of each row's experts, with its adapter's ranks, and what is beside. `lora` and
+// out [rows, hidden] = the weighted sum of each row's experts, with its adapter's ranks, and what is addends. `lora` and
 // `adapters` (an index per row, -1 for none) are null where no row has an adapter on experts. out may be the residual.
 void graft_experts(const Experts* experts, const ExpertLora* lora, const int64_t* adapters, const bf16* x, int64_t x_row,
-                   const int64_t* chosen, const float* weights, const Beside* beside, bf16* out, int64_t rows, int64_t threads) {
+                   const int64_t* chosen, const float* weights, const Addends* addends, bf16* out, int64_t rows, int64_t threads) {
   static thread_local ExpertScratch scratch;
   ExpertScratch& held = scratch;  // by reference: other threads have scratches of their own
   held.pairs.sort(*experts, chosen, lora ? adapters : nullptr, rows);
@@ -361,7 +361,7 @@ void graft_experts(const Experts* experts, const ExpertLora* lora, const int64_t
     run_experts<float>(*experts, x, x_row, rows, held, threads);
   else
     run_experts<bf16>(*experts, x, x_row, rows, held, threads);
-  combine(*experts, weights, *beside, held, out, rows, threads);
+  combine(*experts, weights, *addends, held, out, rows, threads);
 }
 
 // Bytes of experts' weights and of their adapters that were read since the last call.

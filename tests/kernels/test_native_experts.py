@@ -10,7 +10,7 @@ import torch
 
 from kernels import native
 from kernels.lora import LoraPair, LoraWeights, Owners, concatenate
-from kernels.moe.native_experts import Beside, ExpertLora, NativeExperts, bytes_read, route
+from kernels.moe.native_experts import Addends, ExpertLora, NativeExperts, bytes_read, route
 from kernels.moe.reference import ExpertPairs, sparse_mlp
 from kernels.native.matrix import NativeMatrix, pack_codes, pack_lines
 
@@ -117,16 +117,16 @@ def test_a_layer_equals_float64(form: str, rows: int, top_k: int) -> None:
     """As near as roundings of both, inner and y to bf16, which the model's own sums do, allow."""
     case, x = Case.make(form, top_k), draw(rows, HIDDEN, seed=3)
     weights, chosen = choices(rows, top_k)
-    beside = Beside(draw(rows, HIDDEN, seed=6), draw(rows, HIDDEN, seed=7), draw(rows, 1, seed=8))
-    assert beside.shared is not None
-    assert beside.shared_scale is not None
-    assert beside.residual is not None
-    added = beside.shared.double() * beside.shared_scale.double().sigmoid() + beside.residual.double()
+    addends = Addends(draw(rows, HIDDEN, seed=6), draw(rows, HIDDEN, seed=7), draw(rows, 1, seed=8))
+    assert addends.shared is not None
+    assert addends.shared_scale is not None
+    assert addends.residual is not None
+    added = addends.shared.double() * addends.shared_scale.double().sigmoid() + addends.residual.double()
     adapters = adapters_of(EXPERTS)
     exact = [[double(pairs) for pairs in held] for held in adapters]
     for owners in ([-1] * rows, owners_of(rows)):
         wanted = sparse_mlp(x.double(), weights.double(), chosen, case.gate_up, case.down, exact, owners)
-        found = case.experts(x, weights, chosen, beside, lora_of(adapters), owners)
+        found = case.experts(x, weights, chosen, addends, lora_of(adapters), owners)
         error = (found.double() - wanted - added).abs()
         assert error.max() <= 3 * ROUNDING * (wanted.abs().max() + added.abs().max()), form
         assert error.mean() <= 2 * ROUNDING * (wanted.abs().mean() + added.abs().mean()), form
@@ -139,16 +139,16 @@ def test_a_row_does_not_depend_on_the_others(form: str) -> None:
     case, x, rows = Case.make(form), draw(21, HIDDEN, seed=3), 21
     weights, chosen = choices(rows, 2)
     lora, owners = lora_of(adapters_of(EXPERTS)), owners_of(rows)
-    together = case.experts(x, weights, chosen, Beside(), lora, owners)
+    together = case.experts(x, weights, chosen, Addends(), lora, owners)
     for row in range(rows):
         one = slice(row, row + 1)
         held = (lora, owners[one]) if owners[row] >= 0 else (None, ())
-        assert torch.equal(case.experts(x[one], weights[one], chosen[one], Beside(), *held), together[one])
+        assert torch.equal(case.experts(x[one], weights[one], chosen[one], Addends(), *held), together[one])
     threads = torch.get_num_threads()
     try:
         for number in (1, 2):
             torch.set_num_threads(number)
-            assert torch.equal(case.experts(x, weights, chosen, Beside(), lora, owners), together)
+            assert torch.equal(case.experts(x, weights, chosen, Addends(), lora, owners), together)
     finally:
         torch.set_num_threads(threads)
 
@@ -159,9 +159,9 @@ def test_only_chosen_experts_are_read() -> None:
     case, x = Case.make("bf16"), draw(3, HIDDEN, seed=3)
     weights, chosen = torch.full((3, 2), 0.5), torch.tensor([[0, 3], [3, 0], [3, 0]])
     adapters = adapters_of(EXPERTS)
-    wanted = case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1])
+    wanted = case.experts(x, weights, chosen, Addends(), lora_of(adapters), [1, -1, 1])
     bytes_read()
-    case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1])
+    case.experts(x, weights, chosen, Addends(), lora_of(adapters), [1, -1, 1])
     padded = HIDDEN + 8  # 72 columns lie in 5 blocks
     of_down = 2 * 5 * (INTER + HIDDEN) * 2  # two experts have rows of an adapter of rank 5
     assert bytes_read() == (2 * (2 * INTER * HIDDEN + padded * INTER) * 2, of_down)
@@ -174,7 +174,7 @@ def test_only_chosen_experts_are_read() -> None:
                 if p is not None:
                     p.a.fill_(torch.nan)
                     p.b.fill_(torch.nan)
-    assert torch.equal(case.experts(x, weights, chosen, Beside(), lora_of(adapters), [1, -1, 1]), wanted)
+    assert torch.equal(case.experts(x, weights, chosen, Addends(), lora_of(adapters), [1, -1, 1]), wanted)
 
 
 @needed
@@ -182,9 +182,9 @@ def test_nan_in_a_row_stays_there() -> None:
     case, x = Case.make("bf16"), draw(6, HIDDEN, seed=3)
     weights, chosen = choices(6, 2)
     lora, owners = lora_of(adapters_of(EXPERTS)), [0, 1, -1, 2, 0, -1]
-    clean = case.experts(x, weights, chosen, Beside(), lora, owners)
+    clean = case.experts(x, weights, chosen, Addends(), lora, owners)
     x[4] = torch.nan
-    dirty = case.experts(x, weights, chosen, Beside(), lora, owners)
+    dirty = case.experts(x, weights, chosen, Addends(), lora, owners)
     rows = [0, 1, 2, 3, 5]
     assert torch.equal(clean[rows], dirty[rows])
     assert dirty[4].isnan().all()
@@ -220,7 +220,7 @@ def test_avx2_gives_the_bits_of_avx512(take_loops: Callable[[str], None], form: 
         case, x = Case.make(form), draw(19, HIDDEN, seed=3)
         weights, chosen = choices(19, 2)
         lora = lora_of(adapters_of(EXPERTS))
-        found.append(case.experts(x, weights, chosen, Beside(x), lora, owners_of(19)))
+        found.append(case.experts(x, weights, chosen, Addends(x), lora, owners_of(19)))
     assert torch.equal(*found)
 
 
@@ -230,18 +230,18 @@ def test_what_does_not_fit_is_refused() -> None:
     weights, chosen = choices(2, 2)
     lora = lora_of(adapters_of(EXPERTS))
     for given in (
-        (x[:, :-1], weights, chosen, Beside()),
-        (x.float(), weights, chosen, Beside()),
-        (x, weights[:, :1], chosen, Beside()),
-        (x, weights.double(), chosen, Beside()),
-        (x, weights, chosen + EXPERTS, Beside()),
-        (x, weights, chosen - EXPERTS, Beside()),
-        (x, weights, chosen, Beside(x[:1])),
-        (x, weights, chosen, Beside(), lora, [0]),
-        (x, weights, chosen, Beside(), lora, [0, 3]),
+        (x[:, :-1], weights, chosen, Addends()),
+        (x.float(), weights, chosen, Addends()),
+        (x, weights[:, :1], chosen, Addends()),
+        (x, weights.double(), chosen, Addends()),
+        (x, weights, chosen + EXPERTS, Addends()),
+        (x, weights, chosen - EXPERTS, Addends()),
+        (x, weights, chosen, Addends(x[:1])),
+        (x, weights, chosen, Addends(), lora, [0]),
+        (x, weights, chosen, Addends(), lora, [0, 3]),
     ):
         with pytest.raises(ValueError, match=r"expected|are not"):
-            case.experts(*given)  # type: ignore[arg-type]
+            case.experts(*given)
     odd = matrix(2 * 24, HIDDEN, "bf16", 1)[0], matrix(HIDDEN, 24, "bf16", 1)[0]
     mixed = [matrix(2 * INTER, HIDDEN, form, 1)[0] for form in ("bf16", "int8")]
     assert not NativeExperts.fits(odd[:1], odd[1:])

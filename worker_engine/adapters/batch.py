@@ -94,7 +94,9 @@ class HeldLayers(StackedLayers):
             weights = LoraWeights.of_pairs(pairs, layout)
             if self._whole and native_rows.serves(self._dtype):
                 places = product.places[layer].reshape(layout.adapters, slices, 2)
-                weights.kept["native"] = native_rows.NativeWeights.at(places, (pairs, product), layout.inner)
+                weights.kept["native"] = native_rows.NativeWeights.from_places(
+                    places, (pairs, product), layout.inner
+                )
             made[name] = LinearLora(weights)
         return made
 

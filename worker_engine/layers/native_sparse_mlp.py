@@ -11,7 +11,7 @@ from kernels import native
 from kernels.activation import gated
 from kernels.lora import Segments
 from kernels.moe import route
-from kernels.moe.native_experts import Beside, ExpertLora, NativeExperts
+from kernels.moe.native_experts import Addends, ExpertLora, NativeExperts
 from kernels.moe.native_moe import NativeMoe
 from worker_engine.layers.linear import LayerLora, LoraLinear
 from worker_engine.layers.sparse_mlp import SparseMlp
@@ -28,7 +28,7 @@ class NativeSparseMlp:
         self._sparse, self._experts = sparse, experts
 
     @classmethod
-    def of(cls, sparse: SparseMlp) -> Self | None:
+    def build(cls, sparse: SparseMlp) -> Self | None:
         """Return the layer in native form; None where the native code cannot compute it."""
         others = [field for field in dataclasses.fields(sparse) if field.name not in _KNOWN]
         if native.LIBRARY is None or any(getattr(sparse, field.name) != field.default for field in others):
@@ -44,28 +44,30 @@ class NativeSparseMlp:
         self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, segments: Segments
     ) -> torch.Tensor:
         """Compute `SparseMlp.__call__`."""
-        adapted, held = not segments.empty, None
-        weights = [found and found.weights for found in map(lora.get, _EXPERT_MODULES)]
-        if adapted and any(weights):
+        weights = [None if found is None else found.weights for found in map(lora.get, _EXPERT_MODULES)]
+        held = None
+        if not segments.empty and any(weights):
             held = ExpertLora.build(self._experts.count, *weights)
             if held is None:
                 return self._sparse(x, residual, lora, segments)
         sparse = self._sparse
         logits = sparse.router.forward(x, lora.get("router"), segments)
         row_weights, chosen = route(logits, sparse.top_k, normalize=sparse.normalizes)
-        beside = self._beside(x, residual, lora, segments)
+        addends = self._addends(x, residual, lora, segments)
         owners = segments.adapters if held is not None else ()
-        return self._experts(x, row_weights, chosen, beside, held, owners)
+        return self._experts(x, row_weights, chosen, addends, held, owners)
 
-    def _beside(self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, segments: Segments) -> Beside:
+    def _addends(
+        self, x: torch.Tensor, residual: torch.Tensor, lora: LayerLora, segments: Segments
+    ) -> Addends:
         shared = self._sparse.shared
         if shared is None:
-            return Beside(residual)
+            return Addends(residual)
         inner = gated(shared.gate_up.forward(x, lora.get("shared_gate_up"), segments))
         y = shared.down.forward(inner, lora.get("shared_down"), segments)
         if shared.scale is None:
-            return Beside(residual, y)
-        return Beside(residual, y, shared.scale.forward(x, lora.get("shared_scale"), segments))
+            return Addends(residual, y)
+        return Addends(residual, y, shared.scale.forward(x, lora.get("shared_scale"), segments))
 
     def stacked(self) -> NativeMoe | None:
         """Return the layer for `kernels.native.stack`; None where a matrix is not in native blocks."""

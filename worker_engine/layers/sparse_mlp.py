@@ -16,20 +16,22 @@ from worker_engine.layers.linear_weight import LinearWeight
 
 @dataclass(frozen=True, slots=True)
 class SharedExpert:
-    """The expert that every row passes, times the sigmoid of a gate of its own.
+    """The expert that every row passes, times the sigmoid of a gate of its own, if it has one.
 
     Attributes:
-        scale: [1, hidden].
+        scale: [1, hidden], the gate.
     """
 
     gate_up: LoraLinear
     down: LoraLinear
-    scale: LoraLinear
+    scale: LoraLinear | None = None
 
     def __call__(self, x: torch.Tensor, lora: LayerLora, segments: Segments) -> torch.Tensor:
         """Map [rows, hidden] to float32 [rows, hidden]."""
         inner = gated(self.gate_up.forward(x, lora.get("shared_gate_up"), segments))
         y = self.down.forward(inner, lora.get("shared_down"), segments)
+        if self.scale is None:
+            return y.float()
         scale = self.scale.forward(x, lora.get("shared_scale"), segments)
         return y.float() * scale.float().sigmoid()
 

@@ -33,7 +33,7 @@ class SparseLayer(DecoderLayer):
         self._native: NativeSparseMlp | None = None
         if experts is not None and self._index in experts.layers:
             self._sparse = load_sparse_mlp(weights, experts)
-            self._native = NativeSparseMlp.of(self._sparse)
+            self._native = NativeSparseMlp.build(self._sparse)
         else:
             super()._load_feed_forward(weights)
 
