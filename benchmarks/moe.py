@@ -74,7 +74,7 @@ class Measured:
 def run(*, quick: bool = False) -> Iterator[Figure]:
     """Yield speeds beside transformers', adapters' beside the base's, and bytes read."""
     for rows in STREAMS:
-        yield _touched(rows)
+        yield touched_pages(rows)
     with tempfile.TemporaryDirectory(prefix="graftwork-bench-") as scratch:
         folder = write_checkpoint(Path(scratch) / "model")
         ours, peer = _Ours(folder, Path(scratch)), _Peer(folder)
@@ -188,7 +188,7 @@ def _prompt(index: int) -> tuple[int, ...]:
     return tuple(torch.randint(1000, VOCABULARY, (PROMPT_TOKENS,), generator=source).tolist())
 
 
-def _touched(rows: int) -> Figure:
+def touched_pages(rows: int) -> Figure:
     """Compare the pages of one layer's experts that a call touches with those of the experts chosen."""
     each = 3 * HIDDEN * INTER
     memory = mmap.mmap(-1, EXPERTS * each * 2)
