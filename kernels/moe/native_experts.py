@@ -165,7 +165,7 @@ class NativeExperts:
         lora: ExpertLora | None = None,
         row_adapter: Sequence[int] = (),
     ) -> torch.Tensor:
-        """Map x bf16 [rows, hidden] to the weighted sum of each row's experts and what is addends.
+        """Map x bf16 [rows, hidden] to the weighted sum of each row's experts, plus `addends`.
 
         Args:
             weights, chosen: float32 and int64 [rows, top_k], as `kernels.moe.route` returns them.
@@ -174,20 +174,8 @@ class NativeExperts:
         Raises:
             ValueError: arguments that would be read out of bounds, or an unknown expert or adapter.
         """
-        rows = len(x)
-        _demand("x", x, (rows, self.hidden))
-        addends.check(rows, self.hidden)
-        if (
-            weights.shape != (rows, self.top_k)
-            or chosen.shape != weights.shape
-            or weights.dtype != torch.float32
-            or chosen.dtype != torch.int64
-            or (rows and (int(chosen.min()) < 0 or int(chosen.max()) >= self.count))
-        ):
-            raise ValueError(f"weights and experts are not [{rows}, {self.top_k}], of 0 to {self.count - 1}")
         owners = np.array(row_adapter, dtype=np.int64)
-        if lora is not None and (len(owners) != rows or owners.max(initial=-1) >= lora.adapters):
-            raise ValueError(f"{len(owners)} rows name adapters; expected {rows}, below {lora.adapters}")
+        self._check(x, weights, chosen, addends, lora, owners)
         weights, chosen, view = weights.contiguous(), chosen.contiguous(), addends.view()
         out = torch.empty_like(x)
         library: Any = native.LIBRARY
@@ -201,16 +189,39 @@ class NativeExperts:
             weights.data_ptr(),
             ctypes.addressof(view),
             out.data_ptr(),
-            rows,
+            len(x),
             torch.get_num_threads(),
         )
         return out
+
+    def _check(
+        self,
+        x: torch.Tensor,
+        weights: torch.Tensor,
+        chosen: torch.Tensor,
+        addends: Addends,
+        lora: ExpertLora | None,
+        owners: Ints,
+    ) -> None:
+        rows = len(x)
+        _demand("x", x, (rows, self.hidden))
+        addends.check(rows, self.hidden)
+        if (
+            weights.shape != (rows, self.top_k)
+            or chosen.shape != weights.shape
+            or weights.dtype != torch.float32
+            or chosen.dtype != torch.int64
+            or (rows and (int(chosen.min()) < 0 or int(chosen.max()) >= self.count))
+        ):
+            raise ValueError(f"weights and experts are not [{rows}, {self.top_k}], of 0 to {self.count - 1}")
+        if lora is not None and (len(owners) != rows or owners.max(initial=-1) >= lora.adapters):
+            raise ValueError(f"{len(owners)} rows name adapters; expected {rows}, below {lora.adapters}")
 
 
 def route(logits: torch.Tensor, top_k: int, *, normalize: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Compute `kernels.moe.route` of bf16 logits [rows, experts], contiguous; of equal ones the first."""
     rows, experts = logits.shape
-    weights = torch.empty((rows, top_k))
+    weights = torch.empty((rows, top_k), dtype=torch.float32)
     chosen = torch.empty((rows, top_k), dtype=torch.int64)
     library: Any = native.LIBRARY
     library.graft_route(

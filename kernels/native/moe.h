@@ -347,7 +347,7 @@ void graft_route(const bf16* logits, float* weights, int64_t* chosen, int64_t ro
   });
 }
 
-// out [rows, hidden] = the weighted sum of each row's experts, with its adapter's ranks, and what is addends. `lora` and
+// out [rows, hidden] = the weighted sum of each row's experts, with its adapter's ranks, plus addends. `lora` and
 // `adapters` (an index per row, -1 for none) are null where no row has an adapter on experts. out may be the residual.
 void graft_experts(const Experts* experts, const ExpertLora* lora, const int64_t* adapters, const bf16* x, int64_t x_row,
                    const int64_t* chosen, const float* weights, const Addends* addends, bf16* out, int64_t rows, int64_t threads) {
