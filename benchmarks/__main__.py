@@ -29,6 +29,7 @@ NAMES: Final = (
     "adapter_load",
     "coldstart",
     "kernels",
+    "moe",
     "controlplane",
     "pages",
     "metering",
@@ -39,7 +40,17 @@ NAMES: Final = (
     "routing",
     "simulator",
 )
-QUICK: Final = ("gateway", "engine", "adapters", "pages", "uploads", "optimization", "routing", "simulator")
+QUICK: Final = (
+    "gateway",
+    "engine",
+    "adapters",
+    "moe",
+    "pages",
+    "uploads",
+    "optimization",
+    "routing",
+    "simulator",
+)
 """Benchmarks that have a shorter form."""
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Final
 
-from contracts.adapters.config import MAX_ADAPTER_BYTES
 from worker_engine.errors import ConfigError
 
 PAGE_SIZE: Final = 16
@@ -55,7 +54,8 @@ class EngineConfig:
             registered at start. The default is `adapters` in the model's folder, if it exists.
         adapter_cache_gib: host memory for adapters; unused ones are evicted, oldest first.
         adapter_disk_gib: disk for adapter files in `adapter_cache_dir`; least recently read ones are evicted.
-        max_adapter_mib: largest accepted adapter file.
+        max_adapter_mib: largest accepted adapter file; 0 takes what LoRA of rank 64 on the whole base model
+            needs in float32, at least 2048.
         merge_adapter: "off", "auto", or the digest of the adapter to merge into a second copy of the base's
             linear layers, for steps in which all rows use it; "auto" selects a hot one.
         weights_cache: folder of packed weights in files that copies on one host map; "auto" for `weights` in
@@ -91,7 +91,7 @@ class EngineConfig:
     adapter_cache_dir: Path = Path("var/adapters")
     adapter_cache_gib: float = 1.0
     adapter_disk_gib: float = 10.0
-    max_adapter_mib: int = MAX_ADAPTER_BYTES >> 20
+    max_adapter_mib: int = 0
     merge_adapter: str = "off"
     weights_cache: str = "auto"
     cuda_graphs: str = "start"
@@ -118,7 +118,6 @@ class EngineConfig:
             )
         for name in (
             "max_num_seqs",
-            "max_adapter_mib",
             "memory_gib",
             "max_adapters_per_batch",
             "speculation_tokens",

@@ -11,6 +11,8 @@ from contracts.adapters.shapes import input_embedding
 
 LARGEST_ADAPTER_BYTES: Final = 15 << 30
 """Largest adapter_model.safetensors for any base. A tenant's uploads may have 16 GiB together."""
+DEFAULT_RANK: Final = 64
+"""Rank of the largest file that the bundled worker loads by default; also a base model's default limit."""
 _VALUE_BYTES: Final = 4
 """PEFT trains and saves in float32 unless it is told otherwise."""
 
@@ -18,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 def max_adapter_bytes(modules: Mapping[str, Shape], rank: int) -> int:
-    """Return the largest weights file that registration takes for a base model.
+    """Return the largest weights file that registration, or a worker by default, takes for a base model.
 
     That is LoRA of this rank in float32 on every matrix and every expert, with embedding and head replaced.
     It is at least MAX_ADAPTER_BYTES and at most LARGEST_ADAPTER_BYTES.

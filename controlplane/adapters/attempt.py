@@ -11,8 +11,8 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils import timezone
 
-from contracts.adapters.config import MAX_ADAPTER_BYTES, AdapterConfigError, LoraConfig
-from contracts.adapters.file_limit import max_adapter_bytes
+from contracts.adapters.config import AdapterConfigError, LoraConfig
+from contracts.adapters.file_limit import DEFAULT_RANK, max_adapter_bytes
 from contracts.adapters.reference import ADAPTER_FILES, AdapterRef, adapter_digest, engine_name
 from contracts.capabilities.traits import AdapterNeeds
 from controlplane.adapters.aliases import default_record
@@ -192,7 +192,7 @@ class ValidationAttempt:
         # Copy before the transaction, which on SQLite holds the only write lock, since large files take
         # long. After a crash here the next attempt's copy finds the content-addressed files.
         self._store.copy(version.staging, folder, progress=self._heartbeat)
-        steps = set_step(version.steps, "publish", *_stored(self._store.size(f"{folder}/{_WEIGHTS}") or 0))
+        steps = set_step(version.steps, "publish", *self._stored(f"{folder}/{_WEIGHTS}"))
         with transaction.atomic():
             adapter = Adapter.objects.select_for_update(of=("self",)).filter(pk=version.adapter_id).first()
             if adapter is None:
@@ -296,13 +296,12 @@ class ValidationAttempt:
         if not AdapterVersion.objects.filter(pk=self._version.pk, **claim).update(**values):
             raise SupersededError
 
-
-def _stored(weights_bytes: int) -> tuple[StepStatus, str]:
-    """Return the last step's status and text."""
-    if weights_bytes <= MAX_ADAPTER_BYTES:
-        return "done", "callable within a second"
-    needed = -(-weights_bytes // (1 << 20))
-    return "warned", (
-        "callable within a second where the bundled worker runs with max_adapter_mib of "
-        f"{needed} or more: by default it refuses files above {MAX_ADAPTER_BYTES >> 20} MiB"
-    )
+    def _stored(self, weights: str) -> tuple[StepStatus, str]:
+        """Return the last step's status and text."""
+        limit = max_adapter_bytes(self._base_model.modules, DEFAULT_RANK)
+        if (size := self._store.size(weights) or 0) <= limit:
+            return "done", "callable within a second"
+        return "warned", (
+            "callable within a second where the bundled worker runs with max_adapter_mib of "
+            f"{-(-size >> 20)} or more: by default it refuses files of this base above {limit >> 20} MiB"
+        )

@@ -71,6 +71,11 @@ class NativeWeights(ctypes.Structure):
             [[addresses(pair) for pair in of_adapter] for of_adapter in zip(*pairs, strict=True)],
             dtype=np.int64,
         )
+        return cls.from_places(places, pairs, inner)
+
+    @classmethod
+    def from_places(cls, places: Ints, pairs: object, inner: int) -> NativeWeights:
+        """Take int64 [adapters, slices, 2], contiguous, addresses of A and B of what `pairs` keeps alive."""
         made = cls(inner, places.ctypes.data)
         made.kept = (places, pairs)
         return made
@@ -86,12 +91,16 @@ def in_place(pair: LoraPair) -> bool:
     return pair.a.is_cpu and pair.a.is_contiguous() and pair.b.is_contiguous()
 
 
+def serves(dtype: torch.dtype) -> bool:
+    """Return True if the library multiplies weights of this dtype."""
+    return native.LIBRARY is not None and dtype in (torch.bfloat16, torch.float32)
+
+
 def weights_of(weights: LoraWeights) -> NativeWeights | None:
     """Return the weights' C structure, built once; None where the library cannot multiply them."""
     if "native" not in weights.kept:
-        serves = native.LIBRARY is not None and weights.layout.dtype in (torch.bfloat16, torch.float32)
-        serves = serves and weights.device.type == "cpu"
-        found = serves and all(pair is None or in_place(pair) for row in weights.pairs for pair in row)
+        on_cpu = serves(weights.layout.dtype) and weights.device.type == "cpu"
+        found = on_cpu and all(pair is None or in_place(pair) for row in weights.pairs for pair in row)
         weights.kept["native"] = NativeWeights.build(weights.pairs, weights.layout.inner) if found else None
     return cast(NativeWeights | None, weights.kept["native"])
 

@@ -7,6 +7,9 @@ from typing import Literal
 
 import torch
 
+from kernels import native
+from kernels.moe import native_experts
+
 
 def route(logits: torch.Tensor, top_k: int, *, normalize: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the weights, float32 [rows, top_k], and the experts, int64 [rows, top_k], of each row.
@@ -22,6 +25,8 @@ def route(logits: torch.Tensor, top_k: int, *, normalize: bool) -> tuple[torch.T
     """
     if not 1 <= top_k <= logits.shape[1]:
         raise ValueError(f"top_k is {top_k}; expected 1 to {logits.shape[1]}, the number of experts")
+    if native.LIBRARY is not None and logits.is_cpu and logits.dtype == torch.bfloat16:
+        return native_experts.route(logits.contiguous(), top_k, normalize=normalize)
     weights, experts = torch.softmax(logits.float(), dim=-1).topk(top_k, dim=-1)
     return (weights / weights.sum(dim=-1, keepdim=True) if normalize else weights), experts
 

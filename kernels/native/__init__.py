@@ -36,7 +36,10 @@ _ARGUMENTS: Final[dict[str, Sequence[type]]] = {
     "graft_silu_gated": (_P, _P, _I, _I, _I),
     "graft_attend": (_P, _P, _I, _P, _P, _P),
     "graft_rotate_store_attend": (_P, _P, _P, _P),
-    "graft_layers": (_P, _I, _P, _P, _P, _P, _P, _I, _I, _F),
+    "graft_layers": (_P, _I, _P, _P, _P, _P, _P, _P, _I, _I, _F),
+    "graft_route": (_P, _P, _P, _I, _I, _I, ctypes.c_bool, _I),
+    "graft_experts": (_P, _P, _P, _P, _I, _P, _P, _P, _P, _I, _I),
+    "graft_expert_bytes": (_P, _P),
     "graft_lora": (_P, _P, _P, _I, _P, _I, _I, _I),
     "graft_lora_fp32": (_P, _P, _P, _I, _P, _I, _I, _I),
 }

@@ -8,6 +8,7 @@
 #include "attention.h"
 #include "prefill.h"
 #include "lora.h"
+#include "moe.h"
 
 namespace {
 
@@ -54,9 +55,9 @@ void graft_matrix(const bf16* x, int64_t x_row, const Matrix* w, const bf16* bia
   const int64_t groups = inner / w->group;
   if (widened()) {
     const float* wide = widen_rows(x, x_row, rows, inner);
-    quantized_by_bits(Quantized<float>{wide, sums, w, bias, residual, out, inner, inner, columns, w->group, groups}, rows, threads);
+    quantized(Quantized<float>{wide, sums, w, bias, residual, out, inner, inner, columns, w->group, groups}, rows, threads);
   } else {
-    quantized_by_bits(Quantized<bf16>{x, sums, w, bias, residual, out, x_row, inner, columns, w->group, groups}, rows, threads);
+    quantized(Quantized<bf16>{x, sums, w, bias, residual, out, x_row, inner, columns, w->group, groups}, rows, threads);
   }
 }
 
@@ -93,13 +94,8 @@ void graft_rotate(bf16* x, int64_t x_row, const bf16* cos, const bf16* sin, int6
 // silu(gate) * up of [rows, 2 * inner].
 void graft_silu_gated(const bf16* gate_up, bf16* out, int64_t rows, int64_t inner, int64_t threads) {
   by_rows(rows, 2 * inner, threads, [&](int64_t row) {
-    for (int64_t d = 0; d < inner; d += LANES) {
-      const Mask mask = first(inner - d);
-      const bf16* from = gate_up + row * 2 * inner + d;
-      const Floats gate = load(from, mask), up = load(from + inner, mask);
-      const Floats fall = fill(1) + exp(zeros() - gate);
-      store(out + row * inner + d, gate / fall * up, mask);
-    }
+    const bf16* const gate = gate_up + row * 2 * inner;
+    silu_gated_row(gate, gate + inner, out + row * inner, inner);
   });
 }
 
@@ -159,8 +155,38 @@ void graft_rotate_store_attend(const Step* step, bf16* qkv, bf16* kv, bf16* out)
   graft_attend(step, qkv, stacked * dim, kv, nullptr, out);
 }
 
+// Adds to x [rows, hidden] what the layer makes of the normed rows.
+void graft_moe(const Moe* moe, const MoeLora* lora, const LoraProducts* const* products, const int64_t* adapters,
+               const bf16* normed, bf16* x, int64_t rows, int64_t threads) {
+  const int64_t hidden = moe->experts.hidden, count = moe->experts.count, top_k = moe->experts.top_k, inter = moe->shared_inter;
+  static thread_local std::vector<bf16> held;
+  static thread_local std::vector<float> weights;
+  static thread_local std::vector<int64_t> chosen;
+  held.resize(rows * (count + 3 * inter + hidden + 1)), weights.resize(rows * top_k), chosen.resize(rows * top_k);
+  bf16 *const logits = held.data(), *const both = logits + rows * count, *const inner = both + rows * 2 * inter,
+       *const shared = inner + rows * inter, *const scale = shared + rows * hidden;
+  const auto linear_of = [&](int module, const Matrix* w, const bf16* from, int64_t taken, bf16* to, int64_t columns) {
+    graft_matrix(from, taken, w, nullptr, nullptr, to, rows, taken, columns, threads);
+    if (!lora || !lora->places[module]) return;
+    const LoraWeights<bf16> own{taken, lora->places[module]};
+    graft_lora(products[lora->layout[module]], &own, from, taken, to, columns, rows, threads);
+  };
+  linear_of(0, moe->router, normed, hidden, logits, count);
+  graft_route(logits, weights.data(), chosen.data(), rows, count, top_k, moe->normalizes, threads);
+  if (moe->shared_gate_up) {
+    linear_of(1, moe->shared_gate_up, normed, hidden, both, 2 * inter);
+    graft_silu_gated(both, inner, rows, inter, threads);
+    linear_of(2, moe->shared_down, inner, inter, shared, hidden);
+  }
+  if (moe->shared_scale) linear_of(3, moe->shared_scale, normed, hidden, scale, 1);
+  const Addends addends{moe->shared_gate_up ? shared : nullptr, moe->shared_scale ? scale : nullptr, x};
+  const ExpertLora* experts = lora ? &lora->experts : nullptr;
+  if (experts && !experts->gate_up.places && !experts->fused.places && !experts->down.places) experts = nullptr;
+  graft_experts(&moe->experts, experts, adapters, normed, hidden, chosen.data(), weights.data(), &addends, x, rows, threads);
+}
+
 // A decoder layer's weights; norms are float32, head_norm [heads + kv_heads, head_dim], biases and head_norm may be null.
-// `kind` is which of the call's steps it takes: its window and its angles.
+// `moe` stands in place of gate_up and down, or is null. `kind` is which of the call's steps it takes: its window and its angles.
 struct Layer {
   const float *input_norm, *head_norm, *mlp_norm;
   const Matrix* qkv;
@@ -172,13 +198,15 @@ struct Layer {
   const Matrix* down;
   const bf16* down_bias;
   bf16* kv;
+  const Moe* moe;
   int64_t kind;
 };
 
-// x [rows, hidden] through all layers, in place: the very calls that Python makes otherwise, one after another. `lora` is
-// null where no row has an adapter. `held` has room for a row's normed, qkv, mixed, gate_up and inner, `rows` times.
+// x [rows, hidden] through all layers, in place: the very calls that Python makes otherwise, one after another. `lora` and
+// `adapters`, an index per row, are null where no row has an adapter. `held` has room for a row's normed, qkv, mixed, gate_up and inner, `rows` times.
 void graft_layers(const Layer* layers, int64_t count, const Step* const* steps, const LayerLora* lora,
-                  const LoraProducts* const* products, bf16* x, bf16* held, int64_t hidden, int64_t inter, float eps) {
+                  const LoraProducts* const* products, const int64_t* adapters, bf16* x, bf16* held, int64_t hidden,
+                  int64_t inter, float eps) {
   for (const Layer* layer = layers; layer < layers + count; layer++) {
     const Step* step = steps[layer->kind];
     const int64_t rows = step->rows, threads = step->threads, dim = step->head_dim, turned = step->heads + step->kv_heads;
@@ -201,6 +229,10 @@ void graft_layers(const Layer* layers, int64_t count, const Step* const* steps, 
     graft_matrix(mixed, attended, layer->o, layer->o_bias, x, x, rows, attended, hidden, threads);
     add_lora(1, mixed, attended, x, hidden);
     graft_rms_norm(x, hidden, layer->mlp_norm, normed, hidden, rows, 1, hidden, eps, threads);
+    if (layer->moe) {
+      graft_moe(layer->moe, lora ? lora[layer - layers].moe : nullptr, products, adapters, normed, x, rows, threads);
+      continue;
+    }
     graft_matrix(normed, hidden, layer->gate_up, layer->gate_up_bias, nullptr, gate_up, rows, hidden, 2 * inter, threads);
     add_lora(2, normed, hidden, gate_up, 2 * inter);
     graft_silu_gated(gate_up, inner, rows, inter, threads);

@@ -179,12 +179,10 @@ void by_parts(const LoraProducts& products, int64_t threads, const Count& count,
 
 constexpr int64_t pieces(int64_t size, int64_t taken) { return (size + taken - 1) / taken; }
 
+// shrunk = x A^T of every part's rows.
 template <typename X, typename T>
-void lora(const LoraProducts& products, const LoraWeights<T>& weights, const X* x, int64_t x_row, T* out,
-          int64_t out_row, int64_t threads) {
-  static thread_local std::vector<float> held;
-  held.resize(products.shrunk);
-  float* const shrunk = held.data();
+void shrink_parts(const LoraProducts& products, const LoraWeights<T>& weights, const X* x, int64_t x_row, float* shrunk,
+                  int64_t threads) {
   const int64_t inner = weights.inner;
   by_parts(
       products, threads,
@@ -209,6 +207,29 @@ void lora(const LoraProducts& products, const LoraWeights<T>& weights, const X* 
         while (r + 2 <= end) rest(shrink_rows<2, X, T>, 2);
         while (r < end) rest(shrink_rows<1, X, T>, 1);
       });
+}
+
+// Adds `count` rows of a part to `to`, of which each begins at the column that `b` and `ahead` begin at.
+template <typename T>
+void expand_rows(T* const* to, int64_t count, const LoraPart& part, const T* b, const float* shrunk, int64_t columns,
+                 const T* ahead, int64_t ahead_width) {
+  int64_t r = 0;
+  const auto rest = [&](auto function, int64_t rows) {
+    function(to + r, b, ahead, ahead_width, part.width, shrunk + r * part.ranks, part.ranks, columns);
+    r += rows;
+  };
+  while (r + 4 <= count) rest(add_ranks<4, T>, 4);
+  while (r + 2 <= count) rest(add_ranks<2, T>, 2);
+  while (r < count) rest(add_ranks<1, T>, 1);
+}
+
+template <typename X, typename T>
+void lora(const LoraProducts& products, const LoraWeights<T>& weights, const X* x, int64_t x_row, T* out,
+          int64_t out_row, int64_t threads) {
+  static thread_local std::vector<float> held;
+  held.resize(products.shrunk);
+  float* const shrunk = held.data();
+  shrink_parts(products, weights, x, x_row, shrunk, threads);
   by_parts(
       products, threads,
       [](const LoraPart& part) { return pieces(part.count, TAKEN_ROWS) * pieces(part.width, TAKEN_COLUMNS); },
@@ -216,20 +237,12 @@ void lora(const LoraProducts& products, const LoraWeights<T>& weights, const X* 
         const int64_t blocks = pieces(part.width, TAKEN_COLUMNS), column = item % blocks * TAKEN_COLUMNS;
         const int64_t columns = std::min(TAKEN_COLUMNS, part.width - column);
         const T* const ahead = weights.places[later.place].b + later_item % pieces(later.width, TAKEN_COLUMNS) * TAKEN_COLUMNS;
-        int64_t r = item / blocks * TAKEN_ROWS;
-        const int64_t end = std::min(part.count, r + TAKEN_ROWS);
+        const int64_t r = item / blocks * TAKEN_ROWS, count = std::min(part.count - r, TAKEN_ROWS);
         T* own[TAKEN_ROWS];
-        for (int64_t i = r; i < end; i++)
-          own[i - r] = out + products.rows[part.row + i] * out_row + part.column + column;
-        T* const* to = own;
-        const auto rest = [&](auto function, int64_t rows) {
-          function(to, weights.places[part.place].b + column, ahead, later.width, part.width,
-                   shrunk + part.shrunk + r * part.ranks, part.ranks, columns);
-          to += rows, r += rows;
-        };
-        while (r + 4 <= end) rest(add_ranks<4, T>, 4);
-        while (r + 2 <= end) rest(add_ranks<2, T>, 2);
-        while (r < end) rest(add_ranks<1, T>, 1);
+        for (int64_t i = 0; i < count; i++)
+          own[i] = out + products.rows[part.row + r + i] * out_row + part.column + column;
+        expand_rows(own, count, part, weights.places[part.place].b + column, shrunk + part.shrunk + r * part.ranks, columns,
+                    ahead, later.width);
       });
 }
 
@@ -239,11 +252,14 @@ int64_t lora_threads(const LoraProducts& products, const LoraWeights<T>& weights
   return products.shrunk * weights.inner * int64_t{sizeof(T)} <= SERIAL_BYTES ? 1 : threads;
 }
 
+struct MoeLora;
+
 // A layer's adapters in its linear layers qkv, o, gate_up and down, null where nobody changes one. `products` are the
-// batch's, by layout, of which layers share few.
+// batch's, by layout, of which layers share few. `moe` are those of a layer of experts, or null.
 struct LayerLora {
   const LoraPlace<bf16>* places[4];
   int64_t layout[4];
+  const MoeLora* moe;
 };
 
 }  // namespace

@@ -223,28 +223,41 @@ Widened widen_codes(const Codes& codes, int64_t blocks, int64_t inner) {
   return Widened{reinterpret_cast<const uint8_t*>(held.data()), inner * LANES * int64_t{sizeof(bf16)}};
 }
 
+// Blocks [begin, end); those of many rows are widened UNIT at a time.
 template <typename Codes, typename X>
-void quantized(const Quantized<X>& call, int64_t rows, int64_t block_bytes, int64_t threads) {
+void quantized_part(const Quantized<X>& call, int64_t rows, int64_t block_bytes, int64_t begin, int64_t end) {
+  const uint8_t* const codes = static_cast<const uint8_t*>(call.matrix->codes);
+  if (rows < WIDEN_ONCE_ROWS<X>) {
+    quantized_blocks(call, Codes{codes + begin * block_bytes, block_bytes}, rows, begin, end);
+    return;
+  }
+  for (; begin < end; begin += UNIT) {
+    const int64_t last = std::min(end, begin + UNIT);
+    const Codes own{codes + begin * block_bytes, block_bytes};
+    quantized_blocks(call, widen_codes(own, last - begin, call.inner), rows, begin, last);
+  }
+}
+
+template <typename X>
+void quantized_by_bits(const Quantized<X>& call, int64_t rows, int64_t begin, int64_t end) {
+  if (call.matrix->bits == 4)
+    quantized_part<Nibbles>(call, rows, call.inner * LANES / 2, begin, end);
+  else
+    quantized_part<Bytes>(call, rows, call.inner * LANES, begin, end);
+}
+
+template <typename X>
+void quantized(const Quantized<X>& call, int64_t rows, int64_t threads) {
   const int64_t blocks = (call.columns + LANES - 1) / LANES, units = (blocks + UNIT - 1) / UNIT;
   const int64_t size = std::max<int64_t>(1, units / (threads * 4)) * UNIT;
-  const uint8_t* const codes = static_cast<const uint8_t*>(call.matrix->codes);
   team::run((blocks + size - 1) / size, threads, [&](int64_t part) {
-    const int64_t last = std::min(blocks, (part + 1) * size);
-    if (rows < WIDEN_ONCE_ROWS<X>) {
-      const int64_t begin = part * size;
-      quantized_blocks(call, Codes{codes + begin * block_bytes, block_bytes}, rows, begin, last);
-      return;
-    }
-    for (int64_t begin = part * size; begin < last; begin += UNIT) {
-      const int64_t end = std::min(last, begin + UNIT);
-      const Codes own{codes + begin * block_bytes, block_bytes};
-      quantized_blocks(call, widen_codes(own, end - begin, call.inner), rows, begin, end);
-    }
+    quantized_by_bits(call, rows, part * size, std::min(blocks, (part + 1) * size));
   });
 }
 
 // By row and group, in one order whatever the rows beside it.
-inline const float* group_sums(const bf16* x, int64_t x_row, int64_t rows, int64_t inner, int64_t group) {
+template <typename X>
+const float* group_sums(const X* x, int64_t x_row, int64_t rows, int64_t inner, int64_t group) {
   static thread_local std::vector<float> held;
   held.resize(rows * (inner / group));
   float* to = held.data();
@@ -256,15 +269,6 @@ inline const float* group_sums(const bf16* x, int64_t x_row, int64_t rows, int64
       *to++ = sum_of(sum);
     }
   return held.data();
-}
-
-template <typename X>
-void quantized_by_bits(const Quantized<X>& call, int64_t rows, int64_t threads) {
-  const int64_t inner = call.inner;
-  if (call.matrix->bits == 4)
-    quantized<Nibbles>(call, rows, inner * LANES / 2, threads);
-  else
-    quantized<Bytes>(call, rows, inner * LANES, threads);
 }
 
 }  // namespace

@@ -10,12 +10,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import torch
 
 from kernels import native
 from kernels.native.matrix import MatrixView, NativeMatrix
+
+if TYPE_CHECKING:
+    from kernels.moe.native_moe import NativeMoe
 
 _POINTERS: Final = (
     "input_norm",
@@ -30,6 +33,7 @@ _POINTERS: Final = (
     "down",
     "down_bias",
     "kv",
+    "moe",
 )
 
 
@@ -47,6 +51,7 @@ class StackLayer:
         input_norm, mlp_norm: float32 [hidden].
         head_norm: float32 [heads + kv_heads, head_dim], or None.
         qkv, o, gate_up, down: weights of any number of bits; each has a bias, bf16 [out], or None.
+        moe: a layer of experts in place of gate_up and down, which are None then.
         kv: bf16 [2 (keys, then values), kv_heads, pages, page_size, head_dim], contiguous.
         kind: index of its attention step in a call.
     """
@@ -58,12 +63,13 @@ class StackLayer:
     qkv_bias: torch.Tensor | None
     o: NativeMatrix
     o_bias: torch.Tensor | None
-    gate_up: NativeMatrix
+    gate_up: NativeMatrix | None
     gate_up_bias: torch.Tensor | None
-    down: NativeMatrix
+    down: NativeMatrix | None
     down_bias: torch.Tensor | None
     kv: torch.Tensor
     kind: int
+    moe: NativeMoe | None = None
 
 
 class Adapters(NamedTuple):
@@ -73,12 +79,14 @@ class Adapters(NamedTuple):
         rows, layers: of the batch, and of the stack.
         table: address of `layers` LayerLora of kernels/native/lora.h.
         products: by layout.
+        owners: int64 [rows], each row's adapter, -1 for none.
     """
 
     rows: int
     layers: int
     table: int
     products: ctypes.Array[ctypes.c_void_p]
+    owners: torch.Tensor
 
 
 class Stack:
@@ -89,7 +97,9 @@ class Stack:
         self._layers = tuple(layers)
         self._eps, self._heads = eps, heads
         first = layers[0]
-        self._hidden, self._inter = first.input_norm.numel(), first.down.inner
+        self._hidden = first.input_norm.numel()
+        self._inter = next((layer.down.inner for layer in layers if layer.down is not None), 0)
+        self._moe = next((layer.moe for layer in layers if layer.moe is not None), None)
         self.kinds: Final = 1 + max(layer.kind for layer in layers)
         for layer in layers:
             self._check(layer)
@@ -101,21 +111,23 @@ class Stack:
                 setattr(entry, name, self._address(value))
             entry.kind = layer.kind
 
-    def _address(self, value: torch.Tensor | NativeMatrix | None) -> int | None:
-        if not isinstance(value, NativeMatrix):
+    def _address(self, value: torch.Tensor | NativeMatrix | NativeMoe | None) -> int | None:
+        if value is None or isinstance(value, torch.Tensor):
             return None if value is None else value.data_ptr()
+        if not isinstance(value, NativeMatrix):
+            return ctypes.addressof(value.view)
         self._views.append(value.view())
         return ctypes.addressof(self._views[-1])
 
     def _check(self, layer: StackLayer) -> None:
         kv_heads, head_dim = layer.kv.shape[1], layer.kv.shape[4]
         attended, stacked = self._heads * head_dim, (self._heads + 2 * kv_heads) * head_dim
-        for name, inner, out in (
-            ("qkv", self._hidden, stacked),
-            ("o", attended, self._hidden),
-            ("gate_up", self._hidden, 2 * self._inter),
-            ("down", self._inter, self._hidden),
-        ):
+        linears = [("qkv", self._hidden, stacked), ("o", attended, self._hidden)]
+        if layer.moe is None:
+            linears += [("gate_up", self._hidden, 2 * self._inter), ("down", self._inter, self._hidden)]
+        elif self._moe is None or layer.moe.shapes != self._moe.shapes or layer.moe.hidden != self._hidden:
+            raise ValueError("layers of experts of several shapes")
+        for name, inner, out in linears:
             _demand_matrix(name, getattr(layer, name), out, inner)
             _demand(layer, f"{name}_bias", torch.bfloat16, (out,))
         for name, shape in (
@@ -128,11 +140,12 @@ class Stack:
 
     @property
     def shapes(self) -> tuple[tuple[int, int], ...]:
-        """(out, in) of qkv, o, gate_up and down."""
+        """(out, in) of qkv, o, gate_up and down, and then of `NativeMoe.shapes`."""
         kv = self._layers[0].kv
         attended, kv_rows = self._heads * kv.shape[4], 2 * kv.shape[1] * kv.shape[4]
         hidden, inter = self._hidden, self._inter
-        return (attended + kv_rows, hidden), (hidden, attended), (2 * inter, hidden), (hidden, inter)
+        dense = (attended + kv_rows, hidden), (hidden, attended), (2 * inter, hidden), (hidden, inter)
+        return dense if self._moe is None else (*dense, *self._moe.shapes)
 
     def run_(self, x: torch.Tensor, steps: Sequence[int], adapters: Adapters | None = None) -> None:
         """Run x bf16 [rows, hidden], contiguous, through all layers, in place.
@@ -152,12 +165,15 @@ class Stack:
             )
         if len(steps) != self.kinds:
             raise ValueError(f"{len(steps)} attention steps for layers of {self.kinds} kinds")
-        if adapters is not None and (adapters.rows, adapters.layers) != (x.shape[0], len(self._layers)):
+        if adapters is not None and (
+            (adapters.rows, adapters.layers) != (x.shape[0], len(self._layers))
+            or len(adapters.owners) != x.shape[0]
+        ):
             raise ValueError(
                 f"adapters of {adapters.rows} rows and {adapters.layers} layers; "
                 f"expected {x.shape[0]} and {len(self._layers)}"
             )
-        (stacked, _), (_, attended), _, _ = self.shapes
+        (stacked, _), (_, attended), *_ = self.shapes
         width = self._hidden + stacked + attended + 3 * self._inter
         held = torch.empty(x.shape[0] * width, dtype=torch.bfloat16)
         native.LIBRARY.graft_layers(  # type: ignore[union-attr]
@@ -166,6 +182,7 @@ class Stack:
             (ctypes.c_void_p * len(steps))(*steps),
             adapters and adapters.table,
             adapters and adapters.products,
+            adapters and adapters.owners.data_ptr(),
             x.data_ptr(),
             held.data_ptr(),
             self._hidden,
@@ -174,7 +191,9 @@ class Stack:
         )
 
 
-def _demand_matrix(name: str, matrix: NativeMatrix, out: int, inner: int) -> None:
+def _demand_matrix(name: str, matrix: NativeMatrix | None, out: int, inner: int) -> None:
+    if matrix is None:
+        raise ValueError(f"{name} is missing")
     if (matrix.columns, matrix.inner) != (out, inner):
         raise ValueError(f"{name} is {[matrix.columns, matrix.inner]}; expected {[out, inner]}")
     try:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from contracts.adapters import file_limit
 from contracts.adapters.reference import AdapterMix
 from contracts.capabilities.worker import SPARSE
 from kernels import native
@@ -27,6 +28,7 @@ from tests.worker_engine.tiny_sparse import (
 )
 from tests.worker_process import run_worker
 from worker_engine import model_runner
+from worker_engine.adapters import loader
 from worker_engine.adapters.adapter import Adapter
 from worker_engine.adapters.batch import AdapterBatch
 from worker_engine.adapters.loader import AdapterLoader
@@ -80,6 +82,17 @@ def test_experts_count_as_bytes_of_an_adapter(base: Path, tmp_path: Path) -> Non
     assert adapter.nbytes == expected
     assert adapter.buffer is not None
     assert adapter.buffer.nbytes == expected, "one copy, and all of it"
+
+
+def test_the_limit_of_a_file_grows_with_the_experts(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_stacked_adapter(tmp_path / "a", seed=1, rank=64)
+    monkeypatch.setattr(file_limit, "MAX_ADAPTER_BYTES", 1)
+    assert loaded(base, folder, tmp_path / "c").nbytes > 0
+    monkeypatch.setattr(loader, "DEFAULT_RANK", 1)
+    with pytest.raises(AdapterRefused, match=r"adapter_model.safetensors is larger than \d+ bytes"):
+        loaded(base, folder, tmp_path / "d")
 
 
 def test_a_block_diagonal_pair_is_split(base: Path, tmp_path: Path) -> None:

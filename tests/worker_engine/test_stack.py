@@ -113,11 +113,14 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
         stack.run_(torch.zeros(2, hidden), [0] * stack.kinds)
     with pytest.raises(ValueError, match="kinds"):
         stack.run_(torch.zeros(2, hidden, dtype=torch.bfloat16), [0] * (stack.kinds + 1))
+    gate_up, down = layers[0].gate_up, layers[0].down
+    assert gate_up is not None
+    assert down is not None
     for name, wrong in (
         ("qkv", replace(layers[0].qkv, codes=layers[0].qkv.codes[1:])),
         ("o", replace(layers[0].o, codes=layers[0].o.codes.float())),
-        ("gate_up", replace(layers[0].gate_up, columns=layers[0].gate_up.columns - 16)),
-        ("down", replace(layers[0].down, codes=layers[0].down.codes.transpose(2, 3))),
+        ("gate_up", replace(gate_up, columns=gate_up.columns - 16)),
+        ("down", replace(down, codes=down.codes.transpose(2, 3))),
         ("input_norm", layers[0].input_norm.bfloat16()),
         ("o_bias", torch.zeros(hidden + 1, dtype=torch.bfloat16)),
         ("kv", kv.layer(0)[:, :, :-1]),

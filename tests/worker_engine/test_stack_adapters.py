@@ -173,11 +173,14 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     held = batch.layers.stacked
     assert held is not None
     held.demand_shapes(stack.shapes)
-    products = held.products(Segments.group([0, -1]))
+    segments = Segments.group([0, -1])
+    products, owners = held.products(segments), segments.row_adapter
     x = torch.zeros(2, stack.shapes[0][1], dtype=torch.bfloat16)
     for rows, layers in ((3, held.layers), (2, held.layers + 1)):
         with pytest.raises(ValueError, match="adapters of"):
-            stack.run_(x, [0] * stack.kinds, Adapters(rows, layers, held.address, products))
+            stack.run_(x, [0] * stack.kinds, Adapters(rows, layers, held.address, products, owners))
+    with pytest.raises(ValueError, match="adapters of"):
+        stack.run_(x, [0] * stack.kinds, Adapters(2, held.layers, held.address, products, owners[:1]))
     with pytest.raises(ValueError, match="segments name adapter 1"):
         held.products(Segments.group([0, 1]))
     qkv, o, gate_up, down = stack.shapes

@@ -12,12 +12,12 @@ from typing import Final, overload
 import numpy as np
 import torch
 
-from kernels.lora import LoraWeights, Owners, Segments, concatenate
+from kernels.lora import LoraWeights, Segments, native_rows
 from kernels.lora.layout import Layout
-from kernels.lora.native_stack import PlacedModule, StackLora
+from kernels.lora.native_stack import PlacedExperts, PlacedModule, StackLora
 from worker_engine.adapters.adapter import Adapter, WeightAddresses
 from worker_engine.adapters.extras import Extras
-from worker_engine.checkpoint.experts_config import EXPERT_MODULES, expert_key
+from worker_engine.checkpoint.experts_config import EXPERT_MODULES, ExpertsConfig, expert_keys
 from worker_engine.checkpoint.model_config import ModelConfig
 from worker_engine.layers.linear import LayerLora, LinearLora
 from worker_engine.layers.stack import StackedLayers
@@ -34,17 +34,16 @@ class HeldLayers(StackedLayers):
         self, adapters: Sequence[Adapter], extras: Extras | None, config: ModelConfig, dtype: torch.dtype
     ) -> None:
         self._adapters, self._extras, self._dtype = tuple(adapters), extras, dtype
-        self._config, self._packed, self._owners = config, config.packed_modules, Owners()
+        self._config, self._packed = config, config.packed_modules
         self._modules = {name: self._placed(name, config) for name in self._packed}
+        self._experts = {} if config.experts is None else self._placed_experts(config.experts)
+        self._layouts: dict[tuple[str, bytes], Layout] = {}
         self._made: list[LayerLora | None] = [None] * config.num_layers
-        whole = all(self._addresses(adapter, name).whole for adapter in adapters for name in self._packed)
-        stacks = (
-            config.experts is None
-            and whole
-            and dtype == torch.bfloat16
-            and (extras is None or extras.only_products)
-        )
-        self._stacked = StackLora(list(self._modules.values())) if stacks else None
+        # Addresses of experts, too, are known by now.
+        self._whole = all(weights.whole for adapter in adapters for weights in adapter.kept.values())
+        stacks = self._whole and dtype == torch.bfloat16 and (extras is None or extras.only_products)
+        placed, experts = list(self._modules.values()), list(self._experts.values())
+        self._stacked = StackLora(placed, experts) if stacks else None
 
     @property
     def stacked(self) -> StackLora | None:
@@ -70,28 +69,60 @@ class HeldLayers(StackedLayers):
     def _layer(self, index: int) -> LayerLora:
         weights = {name: self._weights(name, index) for name in self._packed}
         if self._extras is not None:
-            return self._extras.layer(index, weights) | self._experts(index)
+            return self._extras.layer(index, weights) | self._layer_experts(index)
         made = {name: None if held is None else LinearLora(held) for name, held in weights.items()}
-        return made | self._experts(index)
+        return made | self._layer_experts(index)
 
-    def _experts(self, layer: int) -> LayerLora:
+    def _layer_experts(self, layer: int) -> LayerLora:
         """Return the weights on single experts: adapter by adapter, and expert by expert of each."""
-        experts = self._config.experts
-        if experts is None or layer not in experts.layers:
-            return {}
-        shapes = experts.expert_shapes(self._config.hidden_size)
         made: LayerLora = {}
-        for name, modules in EXPERT_MODULES.items():
-            pairs = [
-                [
-                    adapter.layers[layer].get(expert_key(expert, module))
+        for name, product in self._experts.items():
+            layout = self._expert_layout(name, product, layer)
+            if layout is None:
+                made[name] = None
+                continue
+            slices = len(layout.columns)
+            keys = expert_keys(product.ranks.shape[2], name)
+            pairs = tuple(
+                tuple(
+                    adapter.layers[layer].get(key)
                     for adapter in self._adapters
-                    for expert in range(experts.num_experts)
-                ]
-                for module in modules
-            ]
-            weights = concatenate(pairs, [shapes[module][0] for module in modules], self._owners)
-            made[name] = None if weights is None else LinearLora(weights)
+                    for key in keys[first::slices]
+                )
+                for first in range(slices)
+            )
+            weights = LoraWeights.of_pairs(pairs, layout)
+            if self._whole and native_rows.serves(self._dtype):
+                places = product.places[layer].reshape(layout.adapters, slices, 2)
+                weights.kept["native"] = native_rows.NativeWeights.from_places(
+                    places, (pairs, product), layout.inner
+                )
+            made[name] = LinearLora(weights)
+        return made
+
+    def _expert_layout(self, name: str, product: PlacedExperts, layer: int) -> Layout | None:
+        """Return the layout of a product of all adapters' experts; layers of the same ranks share one."""
+        by_pair = product.ranks[layer].reshape(-1, product.ranks.shape[-1])
+        if not by_pair.any():
+            return None
+        key = name, by_pair.tobytes()
+        if key not in self._layouts:
+            widths = [product.out // by_pair.shape[1]] * by_pair.shape[1]
+            ranks = tuple(map(tuple, by_pair.T.tolist()))
+            self._layouts[key] = Layout.build(ranks, widths, product.inner, self._dtype)
+        return self._layouts[key]
+
+    def _placed_experts(self, experts: ExpertsConfig) -> dict[str, PlacedExperts]:
+        shapes, count = experts.expert_shapes(self._config.hidden_size), experts.num_experts
+        held = [adapter.expert_addresses(experts) for adapter in self._adapters]
+        made = {}
+        for name, modules in EXPERT_MODULES.items():
+            ranks = np.stack([weights[name].ranks for weights in held], axis=1)
+            places = np.stack([weights[name].addresses for weights in held], axis=1)
+            by_pair = (*ranks.shape[:2], count, len(modules))
+            out, inner = shapes[modules[0]]
+            width = out * len(modules)
+            made[name] = PlacedExperts(ranks.reshape(by_pair), places.reshape(*by_pair, 2), width, inner)
         return made
 
     def _addresses(self, adapter: Adapter, name: str) -> WeightAddresses:

@@ -18,7 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
 from contracts.adapters.bundled_worker import refuse_config, refuse_unserved
-from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
+from contracts.adapters.config import MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
+from contracts.adapters.file_limit import DEFAULT_RANK, max_adapter_bytes
 from contracts.adapters.reference import ADAPTER_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
 from contracts.capabilities.worker import TRAITS, WORKER
@@ -41,7 +42,7 @@ class AdapterLoader:
         model: Path,
         cache_dir: Path,
         *,
-        max_bytes: int = MAX_ADAPTER_BYTES,
+        max_bytes: int = 0,
         dtype: torch.dtype,
         device: torch.device,
         s3_endpoint_url: str | None = None,
@@ -54,9 +55,12 @@ class AdapterLoader:
             device: where the adapters are used. Each is built in one buffer of host memory, which is pinned
                 for
                 CUDA; the CPU reads it in place.
-            max_bytes: size limit of one adapter's file; `max_cache_bytes` limits all files in `cache_dir`.
+            max_bytes: size limit of one adapter's file; 0 takes `max_adapter_bytes` of the base model.
+                `max_cache_bytes` limits all files in `cache_dir`.
         """
-        self._base, self._max_bytes = BaseWeights(model, dtype), max_bytes
+        self._base = BaseWeights(model, dtype)
+        modules = {name.removesuffix(".weight"): shape for name, shape in self._base.shapes.items()}
+        self._max_bytes = max_bytes or max_adapter_bytes(modules, DEFAULT_RANK)
         self._cache = AdapterDiskCache(cache_dir, max_bytes=max_cache_bytes)
         self._dtype, self._device = dtype, device
         # Cache the sorted names: sorting 240 tensors is a third of a load, and many adapters share one
@@ -84,7 +88,10 @@ class AdapterLoader:
         return self._placed(self._load(ref))
 
     def _placed(self, adapter: Adapter) -> Adapter:
-        return pack_adapter(adapter, pinned=self._device.type == "cuda")
+        placed = pack_adapter(adapter, pinned=self._device.type == "cuda")
+        if (experts := self._base.config.experts) is not None:
+            placed.expert_addresses(experts)
+        return placed
 
     def _load(self, ref: AdapterRef) -> Adapter:
         files = self._read(ref)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from kernels.moe import GroupRule
@@ -96,3 +97,9 @@ class ExpertsConfig:
 def expert_key(expert: int, module: str) -> str:
     """Return the name of an expert's module among the weights of an adapter's layer."""
     return f"experts.{expert}.{module}"
+
+
+@cache
+def expert_keys(experts: int, name: str) -> tuple[str, ...]:
+    """Return the names of a product of `EXPERT_MODULES`: expert by expert, slice by slice of each."""
+    return tuple(expert_key(expert, module) for expert in range(experts) for module in EXPERT_MODULES[name])

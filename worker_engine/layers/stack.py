@@ -13,6 +13,7 @@ from kernels.attention.native_attention import step_of
 from kernels.attention.plan import AttentionPlan
 from kernels.lora import Segments
 from kernels.lora.native_stack import StackLora
+from kernels.moe.native_moe import NativeMoe
 from kernels.native.matrix import NativeMatrix
 from kernels.native.stack import Adapters, Stack, StackLayer
 from worker_engine.layers.attention import KVCache
@@ -20,12 +21,12 @@ from worker_engine.layers.linear import LayerLora, LoraLinear, PackedLinear
 from worker_engine.layers.norm import HeadNorm, RMSNorm
 from worker_engine.layers.rotary import Angles
 
-_LINEARS: Final = ("qkv", "o", "gate_up", "down")
-"""In the native code's order."""
-
 
 class StackPart(NamedTuple):
-    """The modules and parameters of one layer; `rope` indexes the step's angles."""
+    """The modules and parameters of one layer; `rope` indexes the step's angles.
+
+    `moe` stands in place of gate_up and down; it is None also for experts that are not in native form.
+    """
 
     linears: dict[str, LoraLinear]
     input_norm: RMSNorm
@@ -34,6 +35,7 @@ class StackPart(NamedTuple):
     window: int
     scale: float
     rope: int
+    moe: NativeMoe | None = None
 
 
 class StackedLayers(Sequence[LayerLora], ABC):
@@ -53,9 +55,7 @@ class NativeStack:
         kinds = list(dict.fromkeys((part.window, part.scale, part.rope) for part in parts))
         self._kinds: Final = kinds
         self._built: tuple[int, KVCache, Stack] | None = None
-        self._possible = native.LIBRARY is not None and all(
-            linear.packed.matrix is not None for part in parts for linear in part.linears.values()
-        )
+        self._possible = native.LIBRARY is not None and all(map(_fits, parts))
 
     def takes(self, plan: AttentionPlan, cache: KVCache, lora: Sequence[LayerLora]) -> bool:
         """Return True if one native call can run a step with these adapters (by layer; empty for none)."""
@@ -84,7 +84,8 @@ class NativeStack:
             stack.run_(x, steps)
         else:
             rows = len(segments.adapters)
-            stack.run_(x, steps, Adapters(rows, held.layers, held.address, held.products(segments)))
+            products, owners = held.products(segments), segments.row_adapter
+            stack.run_(x, steps, Adapters(rows, held.layers, held.address, products, owners))
 
     def _stack(self, cache: KVCache) -> Stack:
         built = self._built
@@ -98,22 +99,23 @@ class NativeStack:
         return built[2]
 
     def _layer(self, index: int, part: StackPart, cache: KVCache) -> StackLayer:
-        qkv, o, gate_up, down = (part.linears[name] for name in _LINEARS)
-        weights = [_blocks(linear) for linear in (qkv, o, gate_up, down)]
+        qkv, o = part.linears["qkv"], part.linears["o"]
+        gate_up, down = part.linears.get("gate_up"), part.linears.get("down")
         return StackLayer(
             part.input_norm.gain,
             None if part.head_norm is None else part.head_norm.gain,
             part.mlp_norm.gain,
-            weights[0],
+            _blocks(qkv),
             qkv.bias,
-            weights[1],
+            _blocks(o),
             o.bias,
-            weights[2],
-            gate_up.bias,
-            weights[3],
-            down.bias,
+            None if gate_up is None else _blocks(gate_up),
+            None if gate_up is None else gate_up.bias,
+            None if down is None else _blocks(down),
+            None if down is None else down.bias,
             cache.layer(index),
             self._kinds.index((part.window, part.scale, part.rope)),
+            part.moe,
         )
 
 
@@ -123,6 +125,11 @@ def _stacked(lora: Sequence[LayerLora], stack: Stack) -> StackLora | None:
     if held is not None:
         held.demand_shapes(stack.shapes)
     return held
+
+
+def _fits(part: StackPart) -> bool:
+    whole = part.moe is not None or "gate_up" in part.linears
+    return whole and all(linear.packed.matrix is not None for linear in part.linears.values())
 
 
 def _blocks(linear: LoraLinear) -> NativeMatrix:

@@ -10,12 +10,18 @@ from worker_engine.models.decoder import Decoder
 from worker_engine.models.sparse import SparseLayer
 
 
+class MixtralLayer(SparseLayer):
+    """Plain attention beside experts."""
+
+    stacks = True
+
+
 class Mixtral(Decoder):
     """The weights of a row's experts always sum to 1."""
 
     ARCHITECTURE = "MixtralForCausalLM"
     MODEL_TYPE = "mixtral"
-    layer = SparseLayer
+    layer = MixtralLayer
 
     @classmethod
     def read(cls, fields: Fields) -> ModelConfig:

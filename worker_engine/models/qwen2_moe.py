@@ -15,12 +15,18 @@ from worker_engine.models.decoder import Decoder
 from worker_engine.models.sparse import SparseLayer
 
 
+class Qwen2MoeLayer(SparseLayer):
+    """Plain attention beside experts."""
+
+    stacks = True
+
+
 class Qwen2Moe(Decoder):
     """Queries, keys and values have a bias. Every second layer before `max_window_layers` may slide."""
 
     ARCHITECTURE = "Qwen2MoeForCausalLM"
     MODEL_TYPE = "qwen2_moe"
-    layer = SparseLayer
+    layer = Qwen2MoeLayer
 
     @classmethod
     def read(cls, fields: Fields) -> ModelConfig:

@@ -14,6 +14,8 @@ from worker_engine.models.sparse import SparseLayer
 class Qwen3MoeLayer(SparseLayer, Qwen3Layer):
     """Queries and keys are normalised by head."""
 
+    stacks = True
+
 
 class Qwen3Moe(Decoder):
     """One window in every layer, or none."""

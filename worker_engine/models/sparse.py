@@ -9,7 +9,9 @@ import torch
 from worker_engine.checkpoint.experts_config import ExpertsConfig
 from worker_engine.layers.linear import Float32Linear, LayerLora, LoraLinear
 from worker_engine.layers.linear_weight import DenseWeight, LinearWeight, pack, packed_weight
+from worker_engine.layers.native_sparse_mlp import NativeSparseMlp
 from worker_engine.layers.sparse_mlp import SharedExpert, SparseMlp
+from worker_engine.layers.stack import StackPart
 from worker_engine.models.decoder import Batch, DecoderLayer, LayerWeights
 from worker_engine.models.linear_loader import load_weight, store
 
@@ -18,15 +20,20 @@ _COMMON: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
 
 
 class SparseLayer(DecoderLayer):
-    """A layer that has experts where the configuration says so, and is dense elsewhere."""
+    """A layer that has experts where the configuration says so, and is dense elsewhere.
+
+    Families whose attention is also that of `kernels.native.stack` set `stacks`.
+    """
 
     stacks = False
 
     def _load_feed_forward(self, weights: LayerWeights) -> None:
         experts = weights.config.experts
         self._sparse: SparseMlp | None = None
+        self._native: NativeSparseMlp | None = None
         if experts is not None and self._index in experts.layers:
             self._sparse = self._load_experts(weights, experts)
+            self._native = NativeSparseMlp.build(self._sparse)
         else:
             super()._load_feed_forward(weights)
 
@@ -43,7 +50,11 @@ class SparseLayer(DecoderLayer):
     ) -> torch.Tensor:
         if self._sparse is None:
             return super()._feed_forward(x, residual, lora, batch)
-        return self._sparse(x, residual, lora, batch.segments)
+        return (self._native or self._sparse)(x, residual, lora, batch.segments)
+
+    def stack_part(self, rope: int) -> StackPart:
+        moe = None if self._native is None else self._native.stacked()
+        return super().stack_part(rope)._replace(moe=moe)
 
 
 def load_sparse_mlp(weights: LayerWeights, experts: ExpertsConfig) -> SparseMlp:

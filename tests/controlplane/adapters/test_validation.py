@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from contracts.adapters.file_limit import DEFAULT_RANK
 from controlplane.adapters import attempt
 from controlplane.adapters.aliases import adapter_pin, alias_move
 from controlplane.adapters.lifecycle import adapter_delete
@@ -152,9 +153,11 @@ def test_weights_that_the_worker_refuses_by_default_are_warned_of(
     tenant: Tenant, base_model: BaseModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = len(adapter_files()["adapter_model.safetensors"])
-    monkeypatch.setattr(attempt, "MAX_ADAPTER_BYTES", size)
+    monkeypatch.setattr(attempt, "max_adapter_bytes", lambda _, rank: size)
     assert register(tenant, base_model).steps[-1]["status"] == "done"
-    monkeypatch.setattr(attempt, "MAX_ADAPTER_BYTES", size - 1)
+    # The base takes higher ranks than the worker's default counts with.
+    BaseModel.objects.update(max_lora_rank=DEFAULT_RANK + 1)
+    monkeypatch.setattr(attempt, "max_adapter_bytes", lambda _, rank: size - (rank == DEFAULT_RANK))
     version = register(tenant, base_model)
     step = version.steps[-1]
     assert (version.status, step["name"], step["status"]) == ("ready", "publish", "warned")
