@@ -1,4 +1,4 @@
-"""Reads the quantization of a checkpoint from config.json, in the compressed-tensors and AutoAWQ formats."""
+"""Reads a checkpoint's quantization from config.json, in the compressed-tensors, AutoAWQ and GPTQ formats."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # configuration readers must not import torch
     from kernels.quantization.weight import Coding
 
 CompressedForm = Literal["pack-quantized", "int-quantized", "float-quantized", "mxfp4-pack-quantized"]
-Form = CompressedForm | Literal["awq"]
-"""Storage format of the codes; all but "awq" are from compressed-tensors."""
+Form = CompressedForm | Literal["awq", "gptq"]
+"""Storage format of the codes; all but "awq" and "gptq" are from compressed-tensors."""
 _COMPRESSED: Final[tuple[CompressedForm, ...]] = get_args(CompressedForm)
 
 GROUPS: Final = (32, 64, 128)
@@ -46,6 +46,19 @@ _IGNORED: Final = {
         "quant_method",
         "version",
         "zero_point",
+    ),
+    "gptq": (
+        "bits",
+        "checkpoint_format",
+        "damp_percent",
+        "desc_act",
+        "group_size",
+        "lm_head",
+        "meta",
+        "quant_method",
+        "static_groups",
+        "sym",
+        "true_sequential",
     ),
 }
 """Fields that may be present; those that affect the result are checked below."""
@@ -125,8 +138,8 @@ def read_quantization(fields: Fields) -> Quantization | None:
     if method not in _IGNORED:
         raise section.error("quant_method", f"{method!r} is not served, only {', '.join(_IGNORED)}")
     section.only(*_IGNORED[method])
-    found = _awq(section) if method == "awq" else _compressed(section)
-    return replace(found, int8_head=int8_head)
+    readers = {"awq": _awq, "gptq": _gptq, "compressed-tensors": _compressed}
+    return replace(readers[method](section), int8_head=int8_head)
 
 
 def _int8_head(fields: Fields) -> bool:
@@ -145,6 +158,17 @@ def _awq(section: Fields) -> Quantization:
     if (version := section.text("version", "gemm")).lower() != "gemm":
         raise section.error("version", f"{version!r} is not served, only 'gemm'")
     return Quantization("awq", {"Linear": Scheme(4, _group_size(section), symmetric=False)})
+
+
+def _gptq(section: Fields) -> Quantization:
+    for name, expected in (
+        ("bits", 3),
+        ("desc_act", False),
+        ("checkpoint_format", "gptq"),
+        ("lm_head", False),
+    ):
+        section.must_be(name, expected)
+    return Quantization("gptq", {"Linear": Scheme(3, _group_size(section), symmetric=False)})
 
 
 def _compressed(section: Fields) -> Quantization:

@@ -9,7 +9,14 @@ from typing import Final
 import torch
 
 from kernels.quantization import QuantizedWeight
-from kernels.quantization.formats import unpack_awq, unpack_columns, unpack_e8m0, unpack_mxfp4, unpack_rows
+from kernels.quantization.formats import (
+    unpack_awq,
+    unpack_columns,
+    unpack_dense,
+    unpack_e8m0,
+    unpack_mxfp4,
+    unpack_rows,
+)
 from worker_engine.checkpoint.quantization_config import Form, Quantization, Scheme
 from worker_engine.errors import CheckpointError
 
@@ -19,6 +26,7 @@ _MARKS: Final[Mapping[Form, str]] = {
     "float-quantized": ".weight_scale",
     "mxfp4-pack-quantized": ".weight_packed",
     "awq": ".qweight",
+    "gptq": ".qweight",
 }
 """Suffix of a tensor that only quantized modules have."""
 _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
@@ -27,6 +35,7 @@ _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
     "float-quantized": (".weight", ".weight_scale"),
     "mxfp4-pack-quantized": (".weight_packed", ".weight_scale"),
     "awq": (".qweight", ".qzeros", ".scales"),
+    "gptq": (".qweight", ".qzeros", ".scales", ".g_idx"),
 }
 _WEIGHT: Final = ".weight"
 _SCALES: Final = (torch.bfloat16, torch.float16, torch.float32)
@@ -106,6 +115,8 @@ class QuantizedTensors:
             zeros = unpack_awq(parts.get(".qzeros", (groups, out // 8), torch.int32))
             scales = parts.get(".scales", (groups, out), *_SCALES).T.contiguous()
             return QuantizedWeight(codes, scales, zeros, 4)
+        if self._form == "gptq":
+            return self._of_gptq(parts, out, inner, group)
         if parts.module + ".weight_g_idx" in self._names:
             raise CheckpointError(f"tensor {parts.module}.weight_g_idx: inputs out of order are not served")
         if self._form == "mxfp4-pack-quantized":
@@ -125,6 +136,20 @@ class QuantizedTensors:
         own = None if scheme.symmetric else self._zeros(parts, out, groups)
         return QuantizedWeight(codes, scales, own, 4)
 
+    def _of_gptq(self, parts: _Parts, out: int, inner: int, group: int) -> QuantizedWeight:
+        """Return 3 bits as 4: the products of 4 bits serve them exactly."""
+        if out % 32:
+            raise CheckpointError(f"tensor {parts.module}.qzeros: {out} outputs are no multiple of 32")
+        if f"{parts.module}.g_idx" in self._names:
+            order = parts.get(".g_idx", (inner,), torch.int32, torch.int64)
+            if not torch.equal(order.long(), torch.arange(inner) // group):
+                raise CheckpointError(f"tensor {parts.module}.g_idx: inputs out of order are not served")
+        groups = inner // group
+        words = parts.get(".qweight", (inner * 3 // 32, out), torch.int32)
+        zeros = unpack_dense(parts.get(".qzeros", (groups, out * 3 // 32), torch.int32), 3) + 1
+        scales = parts.get(".scales", (groups, out), *_SCALES).T.contiguous()
+        return QuantizedWeight(unpack_dense(words.T.contiguous(), 3), scales, zeros.T.contiguous(), 4)
+
     def _zeros(self, parts: _Parts, out: int, groups: int) -> torch.Tensor:
         """Return uint8 zero points [out, groups]; older libraries store int8 minus 8, others packed."""
         if self._read(parts.module + ".weight_zero_point").dtype == torch.int8:
@@ -140,6 +165,9 @@ class QuantizedTensors:
         if self._form == "awq":
             packed = stored[f"{module}.qweight"]
             return (8 * packed[1], packed[0]) if len(packed) == 2 else ()
+        if self._form == "gptq":
+            packed = stored[f"{module}.qweight"]
+            return (packed[1], packed[0] * 32 // 3) if len(packed) == 2 else ()
         if self._form == "mxfp4-pack-quantized":
             packed = stored[f"{module}.weight_packed"]
             return (packed[0], 2 * packed[1]) if len(packed) == 2 else ()
