@@ -60,8 +60,8 @@ class SageMakerTarget:
             or `name` (a container that has it registered under its engine name).
         api: `invocations` (signed); `openai`, the endpoint's OpenAI path (bearer token), for chats; or
             `routes` (signed, for containers that read a route of theirs in the custom attributes).
-        container: form of the container's requests: `lmi` (also the bundled worker's), `vllm`, `tgi` or
-            `triton`.
+        container: form of the container's requests: `lmi` (also the bundled worker's), `vllm`, `tgi`,
+            `triton` or `pytorch`.
         loaded: engine names of the adapters that every container has, where a container would serve the base
             model for an unknown one; None where it refuses.
     """

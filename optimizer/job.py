@@ -38,6 +38,7 @@ _PARTS: Final[Mapping[Quantization, float]] = {
     Quantization.INT8: 0.7,
     Quantization.AWQ_G128: 0.5,
     Quantization.AWQ_G64: 0.5,
+    Quantization.AWQ3_G128: 0.45,
     Quantization.RTN_G128: 0.5,
     Quantization.FP8: 0.7,
 }

@@ -23,7 +23,7 @@ from worker_engine.adapters.adapter import Adapter
 from worker_engine.checkpoint.quantization_config import OWN_SECTION
 
 TEXTS: Final = Path(__file__).resolve().parents[1] / "texts"
-SIZE_GOALS: Final = {8: 0.55, 4: 0.30}
+SIZE_GOALS: Final = {8: 0.55, 4: 0.30, 3: 0.24}
 PERPLEXITY_GOALS: Final = {Scheme.INT8: 1.03, Scheme.AWQ_INT4_G64: 1.10, Scheme.AWQ_INT4_G128: 1.10}
 STORED_HEAD: Final = "_stored_head"
 """Ends the names of those whose head stays in bf16; recipes of int8 for CPUs have it in 8 bits."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from contracts.capabilities.capability import BaseNeeds, Capability
-from contracts.capabilities.traits import AdapterNeeds
+from contracts.capabilities.traits import AdapterNeeds, Trait
 from contracts.capabilities.vllm import examined_versions, vllm_capability
 from contracts.capabilities.worker import SPARSE, WORKER
 
@@ -14,7 +14,11 @@ TGI: Final = Capability(engine="text-generation-inference", max_rank=None, image
 """Its architectures are not in a table of ours. Its adapters have pairs on linear layers alone."""
 TENSORRT_LLM: Final = Capability(engine="TensorRT-LLM")
 NEURON: Final = Capability(engine="Neuron")
-ENGINES: Final = ("worker", "vllm", "tgi", "tensorrt-llm", "neuron")
+TRANSFORMERS: Final = Capability(
+    engine="transformers with PEFT", traits=frozenset({Trait.DORA}), quantizations=frozenset()
+)
+"""The handler of PyTorch's images. PEFT has more, of which nothing is tested with several adapters."""
+ENGINES: Final = ("worker", "vllm", "tgi", "tensorrt-llm", "neuron", "transformers")
 """Names of engines, as copies store them."""
 
 
@@ -36,6 +40,8 @@ def capability(engine: str, version: str = "") -> Capability | None:
             return TENSORRT_LLM
         case "neuron":
             return NEURON
+        case "transformers":
+            return TRANSFORMERS
     return None
 
 

@@ -35,6 +35,7 @@ class Quantization(enum.StrEnum):
     INT8 = "int8"
     AWQ_G128 = "awq_int4_g128"
     AWQ_G64 = "awq_int4_g64"
+    AWQ3_G128 = "awq_int3_g128"
     RTN_G128 = "rtn_int4_g128"
     FP8 = "fp8"
 
@@ -199,9 +200,6 @@ class Recipe:
     def read(cls, fields: SpecFields) -> Self:
         """Read a recipe. Raises SpecError naming the field that is unknown, missing or malformed."""
         fields.version(VERSION)
-        if str(fields.get("quantization")).startswith("awq_int3"):
-            text = "has no 3-bit scheme, since no kernel of ours reads 3 bits: take awq_int4_g128"
-            raise fields.error("quantization", text)
         recipe = cls(
             fields.choice("quantization", Quantization, Quantization.NONE),
             Speculation.read(fields.section("speculation")),
@@ -260,7 +258,7 @@ class Recipe:
     @property
     def calibrates(self) -> bool:
         """True if quantization reads calibration texts."""
-        return self.quantization in (Quantization.AWQ_G128, Quantization.AWQ_G64)
+        return self.quantization in (Quantization.AWQ_G128, Quantization.AWQ_G64, Quantization.AWQ3_G128)
 
     @property
     def builds_tensorrt_engine(self) -> bool:

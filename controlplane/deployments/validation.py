@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from contracts.recipes.recipe import Quantization
 from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.capabilities import RunningEngine, base_check
 from controlplane.deployments.containers.images import (
@@ -163,6 +164,14 @@ def _check_variant(deployment: Deployment) -> None:
         listed = ", ".join(known) or "none"
         raise InvalidInputError(
             f"{base.name} has no such variant; existing variants: {listed}", field="variant"
+        )
+    engine = RunningEngine.of_deployment(deployment).engine
+    three_bits = base.variants.filter(name=deployment.variant, quantization=Quantization.AWQ3_G128).exists()
+    if three_bits and engine != "worker":
+        raise InvalidInputError(
+            f"variant {deployment.variant} has 3-bit weights, which only the bundled worker serves: choose a "
+            "target or an image of the bundled worker, or a variant of awq_int4_g128",
+            field="variant",
         )
     _check_merged(deployment)
 

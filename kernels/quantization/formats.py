@@ -1,8 +1,11 @@
-"""Packing formats of published checkpoints: compressed-tensors' and AutoAWQ's.
+"""Packing formats of published checkpoints: compressed-tensors', AutoAWQ's and GPTQ's of 3 bits.
 
 compressed-tensors (`pack-quantized`): int32 along a row, the first number in the lowest bits, each shifted by
 half its range so that none is negative; 4-bit zeros are packed along the outputs. AutoAWQ (`gemm`): int32
 along the *outputs* of the transposed matrix, eight of them in the order 0, 2, 4, 6, 1, 3, 5, 7.
+
+GPTQ: int32 along the inputs of the transposed matrix, the first number in the lowest bits. Numbers of 3 bits
+lie without gaps, 32 of them in three words, so that two of them reach into the next word.
 
 MXFP4 (OCP Microscaling; gpt-oss' `blocks` and `scales`, compressed-tensors' `mxfp4-pack-quantized`): uint8
 along a row, the first of two codes in the lower half, and a power of two for each 32 inputs as uint8, shifted
@@ -17,6 +20,7 @@ import torch
 
 AWQ_ORDER: Final = (0, 2, 4, 6, 1, 3, 5, 7)
 """Of eight columns, the one in the n-th lowest nibble."""
+_WORD: Final = (1 << 32) - 1
 
 
 def unpack_rows(packed: torch.Tensor, bits: int, width: int) -> torch.Tensor:
@@ -61,6 +65,30 @@ def pack_awq(codes: torch.Tensor) -> torch.Tensor:
     """Pack codes as `unpack_awq` reads them; the outputs must be a multiple of 8."""
     rows = codes.T.contiguous()
     return pack_rows(rows.view(rows.shape[0], -1, 8)[..., list(AWQ_ORDER)].flatten(1), 4)
+
+
+def unpack_dense(packed: torch.Tensor, bits: int) -> torch.Tensor:
+    """Unpack int32 [rows, n * bits] to uint8 [rows, 32 n], of numbers without gaps (GPTQ)."""
+    words = packed.view(packed.shape[0], -1, bits).long() & _WORD
+    words = torch.cat((words, torch.zeros_like(words[..., :1])), -1)
+    codes = [
+        (((words[..., at // 32] | words[..., at // 32 + 1] << 32) >> at % 32) & (2**bits - 1)).to(torch.uint8)
+        for at in range(0, 32 * bits, bits)
+    ]
+    return torch.stack(codes, -1).flatten(1)
+
+
+def pack_dense(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Pack rows of a multiple of 32 numbers as `unpack_dense` reads them."""
+    parts = codes.long().view(codes.shape[0], -1, 32)
+    words = torch.zeros(*parts.shape[:2], bits + 1, dtype=torch.int64)
+    for place in range(32):
+        word, shift = divmod(place * bits, 32)
+        value = parts[..., place] << shift
+        words[..., word] |= value & _WORD
+        words[..., word + 1] |= value >> 32
+    # int32 holds the same 32 bits.
+    return words[..., :bits].to(torch.int32).flatten(1)
 
 
 def unpack_mxfp4(packed: torch.Tensor) -> torch.Tensor:

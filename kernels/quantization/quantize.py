@@ -28,18 +28,19 @@ def round_to_nearest(
 
     Args:
         plain: float32 [out, in].
-        zeros: 4 bits only: the grid spans from the least to the largest number (nought is always of it);
-            without, it is as wide on both sides.
+        bits: 3 (with zeros only; the result holds them as 4), 4 or 8.
+        zeros: 3 and 4 bits only: the grid spans from the least to the largest number (nought is always of
+            it); without, it is as wide on both sides.
         shrink: [out, groups], what part of the group's range the grid spans; 1 where None.
     """
     out = plain.shape[0]
     grouped = plain.view(out, -1, group)
     part = torch.ones(grouped.shape[:2]) if shrink is None else shrink
     if zeros:
-        scales, zero = grid(grouped, part, dtype=dtype)
-        codes = torch.round(grouped / scales[..., None]).add_(zero[..., None]).clamp_(0, 15)
+        scales, zero = grid(grouped, part, bits=bits, dtype=dtype)
+        codes = torch.round(grouped / scales[..., None]).add_(zero[..., None]).clamp_(0, 2**bits - 1)
         codes = codes.to(torch.uint8).view_as(plain)
-        return QuantizedWeight(codes, scales.to(dtype), zero.to(torch.uint8), bits)
+        return QuantizedWeight(codes, scales.to(dtype), zero.to(torch.uint8), 4)
     largest = grouped.abs().amax(2).mul_(part)
     if bits == 8:
         scales = _rounded(largest / 127, dtype)
@@ -51,13 +52,16 @@ def round_to_nearest(
 
 
 def grid(
-    grouped: torch.Tensor, part: torch.Tensor, *, dtype: torch.dtype = torch.bfloat16
+    grouped: torch.Tensor, part: torch.Tensor, *, bits: int = 4, dtype: torch.dtype = torch.bfloat16
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Scales, rounded to `dtype`, and zeros of 4 bits that span `part` of the range of the last axis."""
+    """Scales, rounded to `dtype`, and zeros that span `part` of the range of the last axis.
+
+    GPTQ's files store a zero less one, so a zero of 3 bits is at least 1.
+    """
     high = grouped.amax(-1).clamp(min=0).mul_(part)
     low = grouped.amin(-1).clamp(max=0).mul_(part)
-    scales = _rounded((high - low) / 15, dtype)
-    return scales, torch.round(-low / scales).clamp_(0, 15)
+    scales = _rounded((high - low) / (2**bits - 1), dtype)
+    return scales, torch.round(-low / scales).clamp_(1 if bits == 3 else 0, 2**bits - 1)
 
 
 def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -18,8 +18,8 @@ class QuantizedWeight:
     """w[o, i] = (codes[o, i] - zeros[o, i // group]) * scales[o, i // group].
 
     Attributes:
-        codes: [out, in], uint8 of 0 to 15 (4 bits) or int8 (8 bits); float8_e4m3fn where coding is e4m3, and
-            of e2m1 uint8 of 0 to 15 that stand for floats.
+        codes: [out, in], uint8 of 0 to 15 (4 bits; codes of 3 bits are held so, too) or int8 (8 bits);
+            float8_e4m3fn where coding is e4m3, and of e2m1 uint8 of 0 to 15 that stand for floats.
         scales: [out, groups], bf16, fp16 or fp32.
         zeros: uint8 [out, groups] of 0 to 15; None where each is 8 (4 bits) or 0 (8 bits), and of floats.
         bits: 4 or 8.

@@ -30,6 +30,7 @@ def best_scales(
     size: torch.Tensor,
     *,
     group: int,
+    bits: int = 4,
     heads: tuple[int, int] = (0, 0),
 ) -> torch.Tensor:
     """float32 [in], by which weights are to be multiplied before they are rounded.
@@ -42,7 +43,7 @@ def best_scales(
     best, least = torch.ones_like(size), torch.inf
     second = second.to(_SEARCHED)
     for scales in _candidates(weight, size, group, heads):
-        made = round_to_nearest(weight * scales, bits=4, group=group, zeros=True).dequantize()
+        made = round_to_nearest(weight * scales, bits=bits, group=group, zeros=True).dequantize()
         error = _error(made.div_(scales).sub_(weight), second)
         if error < least:
             best, least = scales, error
@@ -77,7 +78,7 @@ def _error(difference: torch.Tensor, second: torch.Tensor) -> float:
     return float((difference.to(second.dtype) @ second).float().mul_(difference).sum())
 
 
-def best_shrink(weight: torch.Tensor, second: torch.Tensor, *, group: int) -> torch.Tensor:
+def best_shrink(weight: torch.Tensor, second: torch.Tensor, *, group: int, bits: int = 4) -> torch.Tensor:
     """[out, groups]: the part of each group's range whose error over the calibration rows is least."""
     out, inner = weight.shape
     blocks = torch.stack(
@@ -87,7 +88,7 @@ def best_shrink(weight: torch.Tensor, second: torch.Tensor, *, group: int) -> to
     least = torch.full_like(best, torch.inf)
     for part in SHRINKS:
         shrink = torch.full_like(best, part)
-        made = round_to_nearest(weight, bits=4, group=group, zeros=True, shrink=shrink).dequantize()
+        made = round_to_nearest(weight, bits=bits, group=group, zeros=True, shrink=shrink).dequantize()
         difference = made.sub_(weight).view(out, -1, group).transpose(0, 1)
         error = torch.bmm(difference, blocks).mul_(difference).sum(2).T
         better = error < least

@@ -21,9 +21,15 @@ _TRUST: Final = 0.9
 
 
 def compensated(
-    weight: torch.Tensor, second: torch.Tensor, *, group: int, shrink: torch.Tensor
+    weight: torch.Tensor,
+    second: torch.Tensor,
+    *,
+    group: int,
+    shrink: torch.Tensor,
+    bits: int = 4,
+    dtype: torch.dtype = torch.bfloat16,
 ) -> QuantizedWeight:
-    """Quantize to 4 bits with zeros.
+    """Quantize to 3 or 4 bits with zeros, and scales of `dtype`.
 
     Args:
         weight: float32 [out, in].
@@ -37,16 +43,16 @@ def compensated(
     for number, start in enumerate(range(0, inner, group)):
         end = start + group
         block, errors = remaining[:, start:end], torch.empty(out, group)
-        scale, zero = grid(block, shrink[:, number])
+        scale, zero = grid(block, shrink[:, number], bits=bits, dtype=dtype)
         for place in range(group):
             column, index = block[:, place], start + place
-            code = torch.round(column / scale).add_(zero).clamp_(0, 15)
+            code = torch.round(column / scale).add_(zero).clamp_(0, 2**bits - 1)
             error = (column - (code - zero) * scale) / factor[index, index]
             block[:, place + 1 :].addr_(error, factor[index, index + 1 : end], alpha=-1.0)
             codes[:, index], errors[:, place] = code.to(torch.uint8), error
         remaining[:, end:].addmm_(errors, factor[start:end, end:], alpha=-1.0)
         scales[:, number], zeros[:, number] = scale, zero
-    return QuantizedWeight(codes, scales.to(torch.bfloat16), zeros.to(torch.uint8), 4)
+    return QuantizedWeight(codes, scales.to(dtype), zeros.to(torch.uint8), 4)
 
 
 def _factor(second: torch.Tensor) -> torch.Tensor:

@@ -79,6 +79,11 @@ def _demand_plain(config: ModelConfig, scheme: Scheme) -> None:
                 f"{module} has {inner} inputs, no multiple of 32: 4 bits need groups of 32, 64 or 128; "
                 "take int8",
             )
+    narrow = [module for module, (out, _) in config.linear_shapes.items() if scheme.bits == 3 and out % 32]
+    if narrow:
+        raise OptimizationError(
+            "unsupported_model", f"{narrow[0]}'s outputs are no multiple of 32, as 3 bits need: take int8"
+        )
 
 
 class _Job:
@@ -202,7 +207,9 @@ class _Job:
 
 
 def _form(scheme: Scheme, config: ModelConfig) -> dict[str, Any]:
-    """Return config.json's quantization_config: one group of modules per group size."""
+    """Return config.json's quantization_config: one group of modules per group size; GPTQ's has one alone."""
+    if scheme.bits == 3:
+        return _gptq_form(scheme.common_group(inner for _, inner in config.linear_shapes.values()))
     sizes: dict[int, list[str]] = {}
     for module, (_, inner) in config.linear_shapes.items():
         sizes.setdefault(scheme.group_size(inner), []).append(module)
@@ -217,6 +224,18 @@ def _form(scheme: Scheme, config: ModelConfig) -> dict[str, Any]:
         "kv_cache_scheme": None,
         "quant_method": "compressed-tensors",
         "quantization_status": "compressed",
+    }
+
+
+def _gptq_form(group: int) -> dict[str, Any]:
+    return {
+        "bits": 3,
+        "checkpoint_format": "gptq",
+        "desc_act": False,
+        "group_size": group,
+        "lm_head": False,
+        "quant_method": "gptq",
+        "sym": False,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from kernels.quantization import QuantizedWeight
-from kernels.quantization.formats import pack_columns, pack_rows
+from kernels.quantization.formats import pack_columns, pack_dense, pack_rows
 from kernels.quantization.quantize import round_to_nearest, to_e4m3
 from optimizer.quantization import awq
 from optimizer.quantization.compensation import compensated
@@ -36,7 +36,7 @@ class LayerQuantizer:
     norm_offset: float
 
     def make(self, tensors: Tensors, moments: Mapping[str, Moments]) -> Tensors:
-        """A layer's tensors in compressed-tensors' form.
+        """A layer's tensors in compressed-tensors' form; of 3 bits in GPTQ's.
 
         Args:
             tensors: the layer's; only those that change are read.
@@ -52,11 +52,12 @@ class LayerQuantizer:
                 name = MODULE_PATHS[module]
                 plain = made.pop(f"{name}.weight")
                 weight = self._round(module, plain.float(), second)
-                made |= {f"{name}.{part}": value for part, value in pack(weight).items()}
+                parts = pack_gptq(weight) if self.scheme.bits == 3 else pack(weight)
+                made |= {f"{name}.{part}": value for part, value in parts.items()}
         return made
 
     def _round(self, module: str, plain: torch.Tensor, second: torch.Tensor | None) -> QuantizedWeight:
-        group = self.scheme.group_size(plain.shape[1])
+        group = self._group(plain.shape[1])
         if self.scheme is Scheme.FP8:
             return to_e4m3(plain)
         if self.scheme is Scheme.INT8:
@@ -67,8 +68,14 @@ class LayerQuantizer:
         if module in ("q_proj", "k_proj"):
             shrink = torch.ones(plain.shape[0], plain.shape[1] // group)
         else:
-            shrink = awq.best_shrink(plain, second, group=group)
-        return compensated(plain, second, group=group, shrink=shrink)
+            shrink = awq.best_shrink(plain, second, group=group, bits=self.scheme.bits)
+        dtype = self.scheme.dtype
+        return compensated(plain, second, group=group, shrink=shrink, bits=self.scheme.bits, dtype=dtype)
+
+    def _group(self, inner: int) -> int:
+        if self.scheme.bits != 3:
+            return self.scheme.group_size(inner)
+        return self.scheme.common_group(inner for _, inner in self.config.linear_shapes.values())
 
     def _fold(self, made: Tensors, moments: Mapping[str, Moments]) -> dict[str, torch.Tensor]:
         """Multiplies weights, divides what stands before; by packed layer, what its inputs are divided by."""
@@ -110,8 +117,8 @@ class LayerQuantizer:
         return scales
 
     def _best(self, weight: torch.Tensor, moments: Moments, heads: tuple[int, int]) -> torch.Tensor:
-        group = self.scheme.group_size(weight.shape[1])
-        return awq.best_scales(weight, moments.second, moments.size, group=group, heads=heads)
+        group, bits = self._group(weight.shape[1]), self.scheme.bits
+        return awq.best_scales(weight, moments.second, moments.size, group=group, bits=bits, heads=heads)
 
 
 def pack(weight: QuantizedWeight) -> Tensors:
@@ -127,3 +134,16 @@ def pack(weight: QuantizedWeight) -> Tensors:
     if weight.zeros is not None:
         parts["weight_zero_point"] = pack_columns(weight.zeros, 4)
     return parts
+
+
+def pack_gptq(weight: QuantizedWeight) -> Tensors:
+    """A module's tensors as GPTQ has them with 3 bits: transposed, zeros less one, inputs in their order."""
+    if weight.zeros is None:
+        raise ValueError("GPTQ's files have zeros")
+    inner = weight.shape[1]
+    return {
+        "qweight": pack_dense(weight.codes, 3).T.contiguous(),
+        "qzeros": pack_dense(weight.zeros.T - 1, 3),
+        "scales": weight.scales.T.contiguous(),
+        "g_idx": torch.arange(inner, dtype=torch.int32) // weight.group,
+    }

@@ -12,18 +12,14 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from sagemaker_local.containers import tgi, torchserve, triton, vllm
+from sagemaker_local.containers import tgi, triton, vllm
 from sagemaker_local.containers.contract import Container, ContractError
 from sagemaker_local.containers.engine import Engine
 from sagemaker_local.containers.tgi_form import TgiForm
+from sagemaker_local.containers.torchserve_form import TorchServeForm
 from sagemaker_local.containers.vllm_form import VllmForm
 
-_CONTRACTS: Final = {
-    "tgi": tgi.settings,
-    "triton": triton.settings,
-    "pytorch": torchserve.settings,
-    "vllm": vllm.settings,
-}
+_CONTRACTS: Final = {"tgi": tgi.settings, "triton": triton.settings, "vllm": vllm.settings}
 _MOST_BYTES: Final = 8 << 20
 
 
@@ -33,17 +29,25 @@ class Form(Protocol):
     async def invocations(self, request: web.Request) -> web.StreamResponse: ...
 
 
+class Process(Protocol):
+    """Process that computes the answers; `ended` returns when it has failed."""
+
+    async def answers(self) -> bool: ...
+
+    async def ended(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
 async def _run(family: str, container: Container, port: int, adapters: Path, cache: Path) -> int:
     try:
-        settings = _CONTRACTS[family](container)
+        process, form = await _started(family, container, adapters, cache)
     except ContractError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    engine = await Engine.start(settings, adapters, cache)
-    form = _form(family, container, engine, adapters)
 
     async def ping(_: web.Request) -> web.Response:
-        return web.Response(status=200 if await engine.answers() else 503)
+        return web.Response(status=200 if await process.answers() else 503)
 
     app = web.Application(client_max_size=_MOST_BYTES)
     app.add_routes([web.get("/ping", ping), web.post("/invocations", form.invocations)])
@@ -53,7 +57,7 @@ async def _run(family: str, container: Container, port: int, adapters: Path, cac
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
-    ended = asyncio.create_task(engine.process.wait())
+    ended = asyncio.create_task(process.ended())
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,8 +65,17 @@ async def _run(family: str, container: Container, port: int, adapters: Path, cac
     asked = asyncio.create_task(stopped.wait())
     await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
     await runner.cleanup()
-    await engine.stop()
+    await process.stop()
     return 0 if stopped.is_set() else 1
+
+
+async def _started(family: str, container: Container, adapters: Path, cache: Path) -> tuple[Process, Form]:
+    """Start what computes the answers: PyTorch's handler itself, else the bundled worker."""
+    if family == "pytorch":
+        handler = TorchServeForm(container)
+        return handler, handler
+    engine = await Engine.start(_CONTRACTS[family](container), adapters, cache)
+    return engine, _form(family, container, engine, adapters)
 
 
 def _form(family: str, container: Container, engine: Engine, adapters: Path) -> Form:
@@ -77,7 +90,7 @@ def _form(family: str, container: Container, engine: Engine, adapters: Path) -> 
 def main() -> None:
     """Run one container until it is told to stop, or its worker ends."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("family", choices=sorted(_CONTRACTS))
+    parser.add_argument("family", choices=sorted((*_CONTRACTS, "pytorch")))
     parser.add_argument("--image", required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--adapters-dir", type=Path, required=True)

@@ -65,6 +65,10 @@ class Engine:
         except (aiohttp.ClientError, OSError):
             return False
 
+    async def ended(self) -> None:
+        """Return when the worker's process has ended."""
+        await self.process.wait()
+
     def name_of(self, adapter: object) -> str:
         """Return the worker's name for a loaded adapter; the base model's for any other value."""
         return adapter if isinstance(adapter, str) and adapter in self.settings.adapters else NAME

@@ -258,3 +258,25 @@ def test_mxfp4_round_trip() -> None:
     assert ((made.dequantize() - plain).abs() <= nearest * 1.0001).all()
     ties = torch.tensor([[0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0, 4.0, -0.75, 7.9]]).repeat(1, 16)[:, :32]
     assert to_mxfp4(ties).dequantize()[0, :10].tolist() == [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 4.0, -1.0, 6.0]
+
+
+def test_three_bits_lie_without_gaps_as_gptq_packs_them() -> None:
+    """By hand: numbers 10 and 21 of 32 reach into the next word."""
+    codes = torch.zeros(1, 32, dtype=torch.uint8)
+    codes[0, 0], codes[0, 10], codes[0, 21], codes[0, 31] = 5, 0b110, 0b101, 7
+    words = [0b101 | (0b10 << 30), 0b1 | (1 << 31), 0b10 | (0b111 << 29)]
+    signed = [word - (1 << 32) if word >> 31 else word for word in words]
+    assert formats.pack_dense(codes, 3).tolist() == [signed]
+    drawn = torch.randint(0, 8, (7, 96), generator=torch.Generator().manual_seed(4)).to(torch.uint8)
+    packed = formats.pack_dense(drawn, 3)
+    assert packed.shape == (7, 9), "3 bits a number"
+    assert torch.equal(formats.unpack_dense(packed, 3), drawn)
+
+
+def test_rounding_to_three_bits_spans_the_range_and_needs_a_zero_of_one() -> None:
+    plain = torch.randn(8, 64, generator=torch.Generator().manual_seed(2))
+    weight = round_to_nearest(plain, bits=3, group=32, zeros=True)
+    assert weight.bits == 4, "the products of 4 bits serve it"
+    assert int(weight.codes.max()) <= 7
+    assert (weight.dequantize() - plain).abs().max() <= 0.51 * float(weight.scales.float().max())
+    assert round_to_nearest(plain.abs(), bits=3, group=32, zeros=True).zeros.eq(1).all()

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kernels.quantization import QuantizedWeight
-from kernels.quantization.formats import pack_awq, pack_columns, pack_e8m0, pack_mxfp4, pack_rows
+from kernels.quantization.formats import pack_awq, pack_columns, pack_dense, pack_e8m0, pack_mxfp4, pack_rows
 from kernels.quantization.quantize import round_to_nearest, to_e4m3, to_mxfp4
 
 Tensors = dict[str, torch.Tensor]
@@ -27,6 +27,7 @@ FORMS: Final = (
     "int8-plain",
     "awq-64",
     "awq-128",
+    "gptq-64",
     "fp8",
     "mxfp4",
 )
@@ -77,6 +78,15 @@ def config_of(form: str) -> dict[str, Any]:
             "version": "gemm",
             "zero_point": True,
         }
+    if kind == "gptq":
+        return {
+            "bits": 3,
+            "group_size": int(rest[0]),
+            "desc_act": False,
+            "sym": False,
+            "quant_method": "gptq",
+            "true_sequential": True,
+        }
     if kind == "mxfp4":
         weights = weights_of(32, symmetric=True, type="float", scale_dtype="torch.uint8")
         return compressed(weights, "mxfp4-pack-quantized")
@@ -124,9 +134,13 @@ def _rounded(plain: torch.Tensor, form: str) -> QuantizedWeight:
         return to_mxfp4(plain)
     if kind == "int8":
         return round_to_nearest(plain, bits=8, group=plain.shape[1], zeros=False)
-    dtype = torch.float16 if kind == "awq" else torch.bfloat16
+    dtype = torch.float16 if kind in ("awq", "gptq") else torch.bfloat16
     return round_to_nearest(
-        plain, bits=4, group=int(rest[0]), zeros=kind == "awq" or "zeros" in rest, dtype=dtype
+        plain,
+        bits=3 if kind == "gptq" else 4,
+        group=int(rest[0]),
+        zeros=kind in ("awq", "gptq") or "zeros" in rest,
+        dtype=dtype,
     )
 
 
@@ -136,6 +150,13 @@ def _packed(weight: QuantizedWeight, form: str) -> Tensors:
         return {
             "qweight": pack_awq(weight.codes),
             "qzeros": pack_awq(weight.zeros),
+            "scales": weight.scales.T.contiguous(),
+        }
+    if form.startswith("gptq"):
+        assert weight.zeros is not None
+        return {
+            "qweight": pack_dense(weight.codes, 3).T.contiguous(),
+            "qzeros": pack_dense(weight.zeros.T - 1, 3),
             "scales": weight.scales.T.contiguous(),
         }
     if form == "mxfp4":

@@ -138,7 +138,7 @@ def _mxfp4(**changes: Any) -> dict[str, Any]:
 
 
 REFUSED: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "method": ({"quant_method": "gptq", "bits": 4}, "quant_method 'gptq' is not served"),
+    "method": ({"quant_method": "gptq", "bits": 4}, "bits 4 is not served"),
     "no-method": ({"bits": 4}, "quant_method is missing"),
     "format": (compressed(weights_of(64, symmetric=True), "marlin-24"), "format 'marlin-24' is not served"),
     "mxfp4-group": (_mxfp4(group_size=16), "group_size 16 is not served, only 32"),
@@ -258,3 +258,15 @@ def test_a_layer_made_whole_again() -> None:
     matrix = prepare(weight, torch.bfloat16)
     assert matrix is not None
     assert torch.equal(packed_weight(matrix).dense(), weight.dequantize().bfloat16())
+
+
+def test_gptqs_inputs_out_of_order_are_refused_by_the_tensors_name(plain: Path, tmp_path: Path) -> None:
+    folder, whole = tmp_path / "quantized", tmp_path / "whole"
+    write_quantized(plain, folder, whole, "gptq-64")
+    tensors = load_file(folder / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.g_idx"
+    save_file(tensors | {name: torch.arange(128, dtype=torch.int32) // 64}, folder / "model.safetensors")
+    load(folder, torch.float32)
+    save_file(tensors | {name: torch.arange(128, dtype=torch.int32) % 2}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"tensor {name}: inputs out of order are not served"):
+        load(folder, torch.float32)

@@ -1,4 +1,4 @@
-"""Reads the quantization of a checkpoint from config.json, in the compressed-tensors, AutoAWQ and
+"""Reads the quantization of a checkpoint from config.json, in the compressed-tensors, AutoAWQ, GPTQ and
 MXFP4 formats."""
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ if TYPE_CHECKING:  # configuration readers must not import torch
     from kernels.quantization.weight import Coding
 
 CompressedForm = Literal["pack-quantized", "int-quantized", "float-quantized", "mxfp4-pack-quantized"]
-Form = CompressedForm | Literal["awq", "mxfp4"]
-"""Storage format of the codes; all but "awq" and "mxfp4" (stacked experts) are from compressed-tensors."""
+Form = CompressedForm | Literal["awq", "gptq", "mxfp4"]
+"""Storage format of the codes; those of `CompressedForm` are from compressed-tensors, "mxfp4" is of stacked
+experts."""
 _COMPRESSED: Final[tuple[CompressedForm, ...]] = get_args(CompressedForm)
 
 GROUPS: Final = (32, 64, 128)
@@ -49,6 +50,19 @@ _IGNORED: Final = {
         "zero_point",
     ),
     "mxfp4": ("dequantize", "modules_to_not_convert", "quant_method"),
+    "gptq": (
+        "bits",
+        "checkpoint_format",
+        "damp_percent",
+        "desc_act",
+        "group_size",
+        "lm_head",
+        "meta",
+        "quant_method",
+        "static_groups",
+        "sym",
+        "true_sequential",
+    ),
 }
 """Fields that may be present; those that affect the result are checked below."""
 _MXFP4_WEIGHTS: Final = {
@@ -132,12 +146,13 @@ def read_quantization(fields: Fields) -> Quantization | None:
     if method not in _IGNORED:
         raise section.error("quant_method", f"{method!r} is not served, only {', '.join(_IGNORED)}")
     section.only(*_IGNORED[method])
-    if method == "mxfp4":
-        # Names of tensors say which experts are quantized; no other weights have this format.
-        found = Quantization("mxfp4", {"Linear": Scheme(4, 32, symmetric=True, coding="e2m1")})
-    else:
-        found = _awq(section) if method == "awq" else _compressed(section)
-    return replace(found, int8_head=int8_head)
+    readers = {"awq": _awq, "gptq": _gptq, "mxfp4": _mxfp4, "compressed-tensors": _compressed}
+    return replace(readers[method](section), int8_head=int8_head)
+
+
+def _mxfp4(section: Fields) -> Quantization:
+    """Return the scheme of stacked experts: names of tensors say which; no other weights have this format."""
+    return Quantization("mxfp4", {"Linear": Scheme(4, 32, symmetric=True, coding="e2m1")})
 
 
 def _int8_head(fields: Fields) -> bool:
@@ -156,6 +171,17 @@ def _awq(section: Fields) -> Quantization:
     if (version := section.text("version", "gemm")).lower() != "gemm":
         raise section.error("version", f"{version!r} is not served, only 'gemm'")
     return Quantization("awq", {"Linear": Scheme(4, _group_size(section), symmetric=False)})
+
+
+def _gptq(section: Fields) -> Quantization:
+    for name, expected in (
+        ("bits", 3),
+        ("desc_act", False),
+        ("checkpoint_format", "gptq"),
+        ("lm_head", False),
+    ):
+        section.must_be(name, expected)
+    return Quantization("gptq", {"Linear": Scheme(3, _group_size(section), symmetric=False)})
 
 
 def _compressed(section: Fields) -> Quantization:

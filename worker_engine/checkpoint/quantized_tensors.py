@@ -9,7 +9,14 @@ from typing import Final
 import torch
 
 from kernels.quantization import QuantizedWeight
-from kernels.quantization.formats import unpack_awq, unpack_columns, unpack_e8m0, unpack_mxfp4, unpack_rows
+from kernels.quantization.formats import (
+    unpack_awq,
+    unpack_columns,
+    unpack_dense,
+    unpack_e8m0,
+    unpack_mxfp4,
+    unpack_rows,
+)
 from worker_engine.checkpoint.quantization_config import Form, Quantization, Scheme
 from worker_engine.errors import CheckpointError
 
@@ -20,6 +27,7 @@ _MARKS: Final[Mapping[Form, str]] = {
     "mxfp4-pack-quantized": ".weight_packed",
     "awq": ".qweight",
     "mxfp4": "_blocks",
+    "gptq": ".qweight",
 }
 """Suffix of a tensor that only quantized modules have."""
 _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
@@ -29,6 +37,7 @@ _PARTS: Final[Mapping[Form, tuple[str, ...]]] = {
     "mxfp4-pack-quantized": (".weight_packed", ".weight_scale"),
     "awq": (".qweight", ".qzeros", ".scales"),
     "mxfp4": ("_blocks", "_scales"),
+    "gptq": (".qweight", ".qzeros", ".scales", ".g_idx"),
 }
 _WEIGHT: Final = ".weight"
 _MXFP4_GROUP: Final = 32
@@ -112,6 +121,8 @@ class QuantizedTensors:
             zeros = unpack_awq(parts.get(".qzeros", (groups, out // 8), torch.int32))
             scales = parts.get(".scales", (groups, out), *_SCALES).T.contiguous()
             return QuantizedWeight(codes, scales, zeros, 4)
+        if self._form == "gptq":
+            return self._of_gptq(parts, out, inner, group)
         if parts.module + ".weight_g_idx" in self._names:
             raise CheckpointError(f"tensor {parts.module}.weight_g_idx: inputs out of order are not served")
         if self._form == "mxfp4-pack-quantized":
@@ -143,6 +154,20 @@ class QuantizedTensors:
             for codes, scales in zip(blocks, exponents, strict=True)
         ]
 
+    def _of_gptq(self, parts: _Parts, out: int, inner: int, group: int) -> QuantizedWeight:
+        """Return 3 bits as 4: the products of 4 bits serve them exactly."""
+        if out % 32:
+            raise CheckpointError(f"tensor {parts.module}.qzeros: {out} outputs are no multiple of 32")
+        if f"{parts.module}.g_idx" in self._names:
+            order = parts.get(".g_idx", (inner,), torch.int32, torch.int64)
+            if not torch.equal(order.long(), torch.arange(inner) // group):
+                raise CheckpointError(f"tensor {parts.module}.g_idx: inputs out of order are not served")
+        groups = inner // group
+        words = parts.get(".qweight", (inner * 3 // 32, out), torch.int32)
+        zeros = unpack_dense(parts.get(".qzeros", (groups, out * 3 // 32), torch.int32), 3) + 1
+        scales = parts.get(".scales", (groups, out), *_SCALES).T.contiguous()
+        return QuantizedWeight(unpack_dense(words.T.contiguous(), 3), scales, zeros.T.contiguous(), 4)
+
     def _zeros(self, parts: _Parts, out: int, groups: int) -> torch.Tensor:
         """Return uint8 zero points [out, groups]; older libraries store int8 minus 8, others packed."""
         if self._read(parts.module + ".weight_zero_point").dtype == torch.int8:
@@ -161,6 +186,9 @@ class QuantizedTensors:
         if self._form == "mxfp4":
             blocks = stored[f"{module}_blocks"]
             return (*blocks[:2], 2 * blocks[2] * blocks[3]) if len(blocks) == 4 else ()
+        if self._form == "gptq":
+            packed = stored[f"{module}.qweight"]
+            return (packed[1], packed[0] * 32 // 3) if len(packed) == 2 else ()
         if self._form == "mxfp4-pack-quantized":
             packed = stored[f"{module}.weight_packed"]
             return (packed[0], 2 * packed[1]) if len(packed) == 2 else ()

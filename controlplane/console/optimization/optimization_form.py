@@ -68,6 +68,7 @@ _QUANTIZATIONS: Final = {
     Quantization.INT8: gettext_lazy("int8, weights and activations"),
     Quantization.AWQ_G128: gettext_lazy("AWQ int4, groups of 128 (calibrated)"),
     Quantization.AWQ_G64: gettext_lazy("AWQ int4, groups of 64 (calibrated)"),
+    Quantization.AWQ3_G128: gettext_lazy("AWQ int3, groups of 128 (calibrated)"),
     Quantization.RTN_G128: gettext_lazy("int4 by rounding, groups of 128"),
     Quantization.FP8: "FP8",
 }

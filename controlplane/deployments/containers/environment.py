@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.containers.pytorch import pytorch_environment
 from controlplane.deployments.containers.speculation import speculative_config
 from controlplane.deployments.containers.tgi import tgi_environment
 from controlplane.deployments.containers.triton import triton_environment
 from controlplane.deployments.containers.vllm import vllm_environment
-from controlplane.errors import InvalidInputError
 
 
 def container_environment(
@@ -31,7 +31,7 @@ def container_environment(
         adapters: folder in the container by engine name, for a family that loads adapters at its start alone.
 
     Raises:
-        InvalidInputError: a variable would exceed SageMaker's limit, or the image serves no language model.
+        InvalidInputError: a variable would exceed SageMaker's limit.
     """
     match image.family:
         case Family.LMI:
@@ -53,7 +53,7 @@ def container_environment(
                 adapters=adapters or {},
             )
         case Family.PYTORCH:
-            raise InvalidInputError(image.problem, field="image")
+            return pytorch_environment()
         case Family.WORKER:
             return _worker_environment(options, served_name)
 

@@ -76,6 +76,10 @@ _TRITON_REMEDY: Final = (
     "copy NVIDIA's tritonserver:26.05-vllm-python-py3 into your registry and give its address with "
     "image_family triton, or choose an lmi image"
 )
+_PYTORCH_TAG: Final = re.compile(r":(\d+)\.(\d+)\.\d+-")
+"""Tags of AWS's pytorch-inference, such as 2.6.0-gpu-py312."""
+_TRANSFORMERS_FROM: Final = (2, 6)
+"""Oldest PyTorch of the transformers release that its handler is tested with."""
 _VLLM_TAG: Final = re.compile(r":(\d+\.\d+\.\d+)-gpu-")
 """Tags of AWS's vllm for SageMaker, such as 0.28.0-gpu-py312-cu130-ubuntu24.04-sagemaker, in any registry."""
 _VLLM_SERVER_TAG: Final = re.compile(r":server-sagemaker-cuda-v(\d+(?:\.\d+)?)")
@@ -127,7 +131,7 @@ class Family(StrEnum):
     WORKER = "worker"
 
 
-FORMS: Final = frozenset({Family.TGI, Family.TRITON})
+FORMS: Final = frozenset({Family.TGI, Family.TRITON, Family.PYTORCH})
 """Families with a form of requests of their own, which load adapters only at their start."""
 DISTINCT: Final = FORMS | {Family.VLLM}
 """Families whose requests no other family reads alike."""
@@ -203,6 +207,8 @@ class Image:
                 return "worker", ""
             case Family.TGI:
                 return "tgi", ""
+            case Family.PYTORCH:
+                return "transformers", ""
             case Family.LMI if self.tensorrt_llm:
                 return "tensorrt-llm", ""
             case Family.LMI if self.neuron:
@@ -215,11 +221,9 @@ class Image:
     @property
     def problem(self) -> str:
         """Why the image serves no language model, and what to do; "" if it does or its tag does not say."""
-        if self.family is Family.PYTORCH:
-            return (
-                f"{self.name} serves no language model: PyTorch's images have TorchServe, but neither vLLM "
-                "nor transformers: choose an lmi or tgi image"
-            )
+        found = _PYTORCH_TAG.search(self._colon_tag)
+        if self.family is Family.PYTORCH and found and (int(found[1]), int(found[2])) < _TRANSFORMERS_FROM:
+            return f"{self.name} has a PyTorch older than 2.6, which transformers needs: choose pytorch-2.6.0"
         tag = _TRITON_TAG.search(f":{self.tag}" if self.tag else self.name)
         if self.family is not Family.TRITON or tag is None:
             return ""
@@ -294,7 +298,7 @@ class Image:
             raise InvalidInputError(
                 f"image_family is required for image {name}: one of {', '.join(Family)}", field="image_family"
             )
-        image = cls(name, Family(family), lora=family != Family.PYTORCH)
+        image = cls(name, Family(family), lora=True)
         return replace(image, lora=False) if image.neuron or image.tensorrt_llm else image
 
 
@@ -356,8 +360,8 @@ IMAGES: Final[Mapping[str, Image]] = MappingProxyType(
             Image("triton-26.05", Family.TRITON, _TRITON, "26.05-py3", absent=_OTHER_PARTITIONS),
             Image("triton-25.09", Family.TRITON, _TRITON, "25.09-py3", absent=_OTHER_PARTITIONS),
             Image("triton-24.09", Family.TRITON, _TRITON, "24.09-py3", absent=_NOT_24_09),
-            Image("pytorch-2.6.0", Family.PYTORCH, _PYTORCH, "2.6.0-gpu-py312", absent=_SOVEREIGN),
-            Image("pytorch-2.5.1", Family.PYTORCH, _PYTORCH, "2.5.1-gpu-py311", absent=_SOVEREIGN),
+            Image("pytorch-2.6.0", Family.PYTORCH, _PYTORCH, "2.6.0-gpu-py312", lora=True, absent=_SOVEREIGN),
+            Image("pytorch-2.5.1", Family.PYTORCH, _PYTORCH, "2.5.1-gpu-py311", lora=True, absent=_SOVEREIGN),
         )
     }
 )

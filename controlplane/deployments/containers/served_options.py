@@ -48,7 +48,13 @@ SERVED: Final[Mapping[Family, Mapping[str, tuple[Any, ...] | None]]] = {
         "speculation_tokens": None,
     },
     Family.TRITON: _LORA_SERVERS,
-    Family.PYTORCH: {"enable_lora": (False,)},
+    Family.PYTORCH: {
+        "enable_lora": None,
+        "tensor_parallel": (1,),
+        "max_model_len": None,
+        "dtype": ("fp16", "bf16", "fp32"),
+        "trust_remote_code": None,
+    },
     Family.VLLM: {
         **_LORA_SERVERS,
         "prefix_caching": None,

@@ -85,7 +85,7 @@ class SageMakerInput(StrictSerializer):
         choices=Copy.Container.choices,
         default=Copy.Container.LMI,
         help_text="Form of the container's requests. lmi: LMI, the bundled worker; vllm: vLLM;"
-        " tgi: text-generation-inference; triton: the model chat of a deployment's repository.",
+        " tgi: text-generation-inference; triton, pytorch: what a deployment writes for the image.",
     )
     loaded = serializers.ListField(
         child=serializers.CharField(max_length=200),

@@ -188,7 +188,7 @@ def _location_columns(target: SageMakerTarget | None) -> dict[str, str]:
 def _check_container(target: SageMakerTarget) -> None:
     """Refuse an interface on which the container would not read the adapter. Raises InvalidInputError."""
     match Copy.Container(target.container):
-        case Copy.Container.TGI | Copy.Container.TRITON:
+        case Copy.Container.TGI | Copy.Container.TRITON | Copy.Container.PYTORCH:
             if target.adapters != Copy.AdapterNaming.NAME:
                 raise _wrong("adapters", f"name for a container of form {target.container}", target.adapters)
             if target.api != Copy.Api.INVOCATIONS:

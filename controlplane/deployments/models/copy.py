@@ -40,6 +40,7 @@ class Copy(models.Model):
         VLLM = "vllm"
         TGI = "tgi"
         TRITON = "triton"
+        PYTORCH = "pytorch"
 
     class Engine(models.TextChoices):
         """Names of engines; see `contracts.capabilities.engines`."""
@@ -49,6 +50,7 @@ class Copy(models.Model):
         TGI = "tgi"
         TENSORRT_LLM = "tensorrt-llm"
         NEURON = "neuron"
+        TRANSFORMERS = "transformers"
 
     id = models.CharField(primary_key=True, max_length=40)
     base_model = models.ForeignKey(BaseModel, models.PROTECT, related_name="copies")

@@ -15,7 +15,7 @@ from contracts.base_routes import BaseRoute
 from contracts.capabilities.worker import TRAITS
 from controlplane.adapters.models import AdapterVersion
 from controlplane.adapters.services import adapter_publish
-from controlplane.catalog.models import BaseModel
+from controlplane.catalog.models import BaseModel, Variant
 from controlplane.deployments.capabilities import RunningEngine
 from controlplane.deployments.containers.images import IMAGES, Image
 from controlplane.deployments.copies.services import copy_register, copy_remove
@@ -334,3 +334,16 @@ def test_an_adapter_is_not_pinned_or_moved_to_a_copy_that_cannot_serve_it(
     Copy.objects.filter(pk=worker.pk).update(engine="vllm", engine_version="0.32.0")
     with pytest.raises(InvalidInputError, match="cannot be served there"):
         adapter_pin(deployment=made, engine_name=name)
+
+
+def test_three_bit_variants_are_for_the_bundled_worker_alone(tiny: BaseModel) -> None:
+    Variant.objects.create(
+        base_model=tiny, name="small", dtype="bf16", quantization="awq_int3_g128", source="/w"
+    )
+    local = target_create(name="here", kind="local")
+    with pytest.raises(
+        InvalidInputError, match="3-bit weights, which only the bundled worker serves"
+    ) as told:
+        deployment_create(name="v", target=local, base_model=tiny, variant="small", image_family="vllm")
+    assert told.value.field == "variant"
+    assert deployment_create(name="w", target=local, base_model=tiny, variant="small").pk

@@ -201,12 +201,70 @@ def test_triton_serves_chats_of_a_repository_that_the_deployment_writes(
     assert stand.workers() == []
 
 
+@pytest.mark.costly("a handler with transformers and PEFT behind the local SageMaker")
+def test_pytorch_serves_by_the_handler_that_the_deployment_writes(
+    stand: Stand,  # noqa: F811
+    tiny: BaseModel,
+    tenant: Tenant,
+    register: Register,
+    redis_url: str,
+    tmp_path: Path,
+) -> None:
+    """The handler runs as it was uploaded; adapters come with a new model."""
+    first = register("plain", "one")
+    options = {"max_model_len": 128, "dtype": "fp32"}
+    deployment = deploy(stand, tiny, hosting="preloaded", image="pytorch-2.6.0", options=options)
+    drive(deployment, placed, pause=pause)
+    (name,) = resources(stand)["models"]
+    container = stand.client("sagemaker").describe_model(ModelName=name)["PrimaryContainer"]
+    assert container["Environment"]["SAGEMAKER_PROGRAM"] == "inference.py"
+    assert {item["ChannelName"] for item in container["AdditionalModelDataSources"]} == {"weights", "lora"}
+    copy = Copy.objects.get()
+    assert (copy.container, copy.loaded, copy.adapter_naming) == ("pytorch", None, "name")
+    assert first.engine_name
+    _, key = api_key_create(tenant=tenant, name="k", scopes=["inference"])
+    with gateway_of(redis_url, tmp_path) as gateway:
+        client = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=key, max_retries=0)
+        chat = partial(ask_both_ways, client)
+        answers = {model: chat(model, extra_body={"ignore_eos": True}) for model in ("tiny-base", "one")}
+        assert answers["one"][0] != answers["tiny-base"][0]
+        for _, reason, (prompt, completion) in answers.values():
+            assert (reason, completion) == ("length", 9)
+            assert prompt == answers["one"][2][0] > 0
+        own = client.completions.create(model="one", prompt="hello", max_tokens=5, temperature=0).usage
+        assert own is not None
+        assert (own.prompt_tokens, own.completion_tokens) == (5, 5)
+        with pytest.raises(openai.BadRequestError, match="tools is not served"):
+            chat("tiny-base", tools=[{"type": "function", "function": {"name": "f"}}])
+        with pytest.raises(openai.BadRequestError, match="maximum context length is 128 tokens") as caught:
+            chat("tiny-base", max_tokens=4000)
+        assert caught.value.code == "context_length_exceeded"
+        register("rslora", "two")
+        route_publish_now()
+
+        def status() -> int:
+            try:
+                chat("two")
+            except openai.APIStatusError as error:
+                return error.status_code
+            return 200
+
+        assert eventually(lambda: (code := status()) != 404 and code) == 503, "its containers lack it"
+        drive(deployment, lambda row: placed(row) and row.placements.count() == 2, pause=pause)
+        assert status() == 200
+
+    deployment_remove(deployment=deployment)
+    drive(deployment, removed, pause=pause)
+    assert resources(stand) == NOTHING
+    assert stand.workers() == []
+
+
 @pytest.mark.parametrize(
     ("image", "family", "says"),
     [
         ("triton-26.05", "", "it has no vLLM backend: copy NVIDIA's tritonserver"),
         (TRITON.replace("26.05", "25.01"), "triton", "no generate extension"),
-        ("pytorch-2.6.0", "", "neither vLLM nor transformers: choose an lmi or tgi image"),
+        ("pytorch-2.5.1", "", "has a PyTorch older than 2.6, which transformers needs"),
     ],
 )
 def test_images_without_an_engine_for_language_models_are_refused_by_name(
@@ -222,17 +280,22 @@ def test_images_without_an_engine_for_language_models_are_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
-    [({"hosting": "components"}, "loads adapters only at its start"), ({"hosting": "on_demand"}, "worker")],
+    ("image", "values", "says"),
+    [
+        ("tgi-3.3.6", {"hosting": "components"}, "loads adapters only at its start"),
+        ("tgi-3.3.6", {"hosting": "on_demand"}, "worker"),
+        ("pytorch-2.6.0", {"hosting": "components", "options": {}}, "loads adapters only at its start"),
+    ],
 )
-def test_tgi_refuses_other_ways_to_adapters(
+def test_images_that_load_adapters_at_their_start_refuse_other_ways(
     stand: Stand,  # noqa: F811
     tiny: BaseModel,
+    image: str,
     values: dict[str, Any],
     says: str,
 ) -> None:
     with pytest.raises(InvalidInputError, match=says) as caught:
-        deploy(stand, tiny, image="tgi-3.3.6", **values)
+        deploy(stand, tiny, image=image, **values)
     assert caught.value.field == "hosting"
 
 

@@ -13,6 +13,7 @@ import pytest
 from controlplane.deployments.containers.environment import container_environment
 from controlplane.deployments.containers.images import ACCOUNTS, IMAGES, Family, Image
 from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.containers.pytorch import pytorch_files
 from controlplane.deployments.containers.served_options import option_servers
 from controlplane.deployments.containers.speculation import METHODS
 from controlplane.deployments.containers.triton import triton_repository
@@ -151,6 +152,7 @@ def test_images_without_adapters_refuse_them() -> None:
         ("lmi-0.38.0", {"OPTION_MODEL_ID": "s3://b/m/"}),
         ("tgi-3.3.6", {"HF_MODEL_ID": "s3://b/m/", "SM_NUM_GPUS": "2"}),
         ("triton-26.05", {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "chat"}),
+        ("pytorch-2.6.0", {"SAGEMAKER_PROGRAM": "inference.py", "SAGEMAKER_MODEL_SERVER_WORKERS": "1"}),
     ],
 )
 def test_each_family_is_told_in_its_words(name: str, expected: dict[str, str]) -> None:
@@ -344,8 +346,10 @@ def test_every_option_changes_the_container_or_is_refused_by_name(image: Image, 
         told = container_environment(
             image, options, model="s3://b/m/", served_name="m", accelerators=1, adapters={"a": "/a"}
         )
-        if image is TRITON:
-            told |= triton_repository(options, model="/w", revision="", accelerators=1, adapters={"a": "/a"})
+        written = {Family.TRITON: triton_repository, Family.PYTORCH: pytorch_files}.get(image.family)
+        if written is not None:
+            adapters = {"a": "/a"} if options.enable_lora else {}
+            told |= written(options, model="/w", revision="", accelerators=1, adapters=adapters)
         return told | dict.fromkeys(worker_flags(options), "") if image is WORKER else told
 
     if option == "enable_lora" and not image.lora:
@@ -369,6 +373,6 @@ def test_the_bundled_worker_needs_files_at_sagemaker() -> None:
 
 def test_an_option_names_the_servers_that_have_it() -> None:
     assert option_servers("speculation") == ("LMI", "TGI", "vLLM", "Graftwork worker")
-    assert option_servers("trust_remote_code") == ("LMI", "TGI", "Triton", "vLLM")
-    assert option_servers("enable_lora") == ("LMI", "TGI", "Triton", "vLLM")
+    assert option_servers("trust_remote_code") == ("LMI", "TGI", "Triton", "PyTorch", "vLLM")
+    assert option_servers("enable_lora") == ("LMI", "TGI", "Triton", "PyTorch", "vLLM")
     assert all(option_servers(item.name) for item in fields(LmiOptions))

@@ -100,19 +100,22 @@ def test_what_comes_out_is_served(scheme: Scheme, plain: Path, texts: list[str],
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (plain / "tokenizer.json").read_bytes()
     assert not list((tmp_path / "out").glob(".*"))
     spread = float(whole(plain).std())
-    assert strayed(tmp_path / "out", plain) < spread * {"int8": 0.06, "fp8": 0.2}.get(scheme, 0.6)
+    assert strayed(tmp_path / "out", plain) < spread * {"int8": 0.06, "fp8": 0.2, "awq_int3_g128": 0.8}.get(
+        scheme, 0.6
+    )
     quantization = load_config(tmp_path / "out").quantization
     assert quantization is not None
     linear = "model.layers.1.mlp.down_proj"
     found = quantization.scheme(linear)
     assert found is not None
-    groups = {"int8": (8, 0), "fp8": (8, 0), "awq_int4_g64": (4, 64)}
+    groups = {"int8": (8, 0), "fp8": (8, 0), "awq_int4_g64": (4, 64), "awq_int3_g128": (3, 64)}
     assert (found.bits, found.group) == groups.get(scheme, (4, 128))
     assert found.coding == ("e4m3" if scheme is Scheme.FP8 else "whole")
     with Checkpoint(tmp_path / "out", dtype=torch.float32, device=CPU, quantization=quantization) as made:
         codes = "weight" if scheme is Scheme.FP8 else "weight_packed"
-        bytes_ = sum(made.stored(f"{linear}.{part}").nbytes for part in (codes, "weight_scale"))
-    assert bytes_ <= 64 * 128 * 2 * (0.55 if scheme.bits == 8 else 0.30)
+        parts = ("qweight", "qzeros", "scales") if scheme.bits == 3 else (codes, "weight_scale")
+        bytes_ = sum(made.stored(f"{linear}.{part}").nbytes for part in parts)
+    assert bytes_ <= 64 * 128 * 2 * {8: 0.55, 4: 0.30, 3: 0.22}[scheme.bits]
 
 
 def test_the_head_is_stored_as_it_was(plain: Path, tmp_path: Path) -> None:
@@ -142,7 +145,7 @@ def test_scales_cancel_in_every_family(
     drawn = torch.Generator().manual_seed(1)
 
     def any_scales(
-        weight: torch.Tensor, *_: torch.Tensor, heads: tuple[int, int], group: int
+        weight: torch.Tensor, *_: torch.Tensor, heads: tuple[int, int], group: int, bits: int
     ) -> torch.Tensor:
         return awq._shared(2 ** torch.randint(-2, 3, (weight.shape[1],), generator=drawn).float(), heads)
 
@@ -168,6 +171,22 @@ def test_awq_is_better_than_rounding(plain: Path, texts: list[str], tmp_path: Pa
     quantize(plain, tmp_path / "awq", Scheme.AWQ_INT4_G128, texts, silent)
     quantize(plain, tmp_path / "rtn", Scheme.RTN_INT4_G128, (), silent)
     assert strayed(tmp_path / "awq", plain) < 0.9 * strayed(tmp_path / "rtn", plain)
+
+
+def test_three_bits_become_gptqs_files(plain: Path, texts: list[str], tmp_path: Path) -> None:
+    """One group size for all modules, inputs in their order, and zeros that readers add one to."""
+    quantize(plain, tmp_path / "out", Scheme.AWQ_INT3_G128, texts, silent)
+    section = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
+    assert (section["quant_method"], section["bits"], section["group_size"]) == ("gptq", 3, 64)
+    linear = "model.layers.1.mlp.down_proj"
+    quantization = load_config(tmp_path / "out").quantization
+    with Checkpoint(tmp_path / "out", dtype=torch.float32, device=CPU, quantization=quantization) as made:
+        assert tuple(made.stored(f"{linear}.qweight").shape) == (128 * 3 // 32, 64)
+        assert tuple(made.stored(f"{linear}.qzeros").shape) == (2, 64 * 3 // 32)
+        assert made.stored(f"{linear}.scales").dtype == torch.float16
+        assert made.stored(f"{linear}.g_idx").tolist() == [0] * 64 + [1] * 64
+    quantize(plain, tmp_path / "four", Scheme.AWQ_INT4_G64, texts, silent)
+    assert strayed(tmp_path / "four", plain) < strayed(tmp_path / "out", plain)
 
 
 class Stop(Exception):

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from sagemaker_local.containers import torchserve
 from sagemaker_local.containers.contract import Container, ContractError
 from sagemaker_local.containers.triton import repository, settings
 from tests.sagemaker_local.stand import BUCKET, ROLE, SMALL, Stand, run_stand
@@ -100,16 +99,6 @@ def test_images_that_cannot_serve_it(container: Callable[..., Container], image:
         settings(container(image=image))
 
 
-def test_pytorchs_images_say_what_they_would_need(tmp_path: Path) -> None:
-    container = Container(PYTORCH, {}, {"/opt/ml/model": tmp_path})
-    with pytest.raises(ContractError, match=r"no MAR-INF/MANIFEST.json"):
-        torchserve.settings(container)
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "inference.py").write_text("")
-    with pytest.raises(ContractError, match="no engine for language models"):
-        torchserve.settings(container)
-
-
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
     with run_stand(tmp_path_factory.mktemp("stand")) as running:
@@ -157,7 +146,7 @@ def test_a_scripts_own_repository_answers_in_the_backends_form(
     assert found["text_output"].startswith("hello"), "the backend repeats the prompt unless it is told not to"
     for name, image, says in (
         ("layout", IMAGE, "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME other does not exist"),
-        ("pytorch", PYTORCH, "has no MAR-INF/MANIFEST.json"),
+        ("pytorch", PYTORCH, "has no code/inference.py"),
     ):
         stand.client("sagemaker").create_model(
             ModelName=name,

@@ -6,6 +6,7 @@
 | TGI | weights | adapters |
 | vLLM | weights | adapters, draft model |
 | Triton | model repository | weights, adapters |
+| PyTorch | handler | weights, adapters |
 | bundled worker | weights | draft model |
 """
 
@@ -28,6 +29,7 @@ from controlplane.deployments.containers.channels import (
 from controlplane.deployments.containers.environment import container_environment
 from controlplane.deployments.containers.images import Family, Image
 from controlplane.deployments.containers.options import LmiOptions
+from controlplane.deployments.containers.pytorch import pytorch_files
 from controlplane.deployments.containers.triton import triton_repository
 from controlplane.deployments.models import Deployment
 from controlplane.deployments.provisioners.base import Desired
@@ -45,8 +47,11 @@ _WEIGHTS: Final = {
     Family.TGI: MODEL_FOLDER,
     Family.VLLM: MODEL_FOLDER,
     Family.TRITON: channel_folder(WEIGHTS_CHANNEL),
+    Family.PYTORCH: channel_folder(WEIGHTS_CHANNEL),
 }
 """Folder of the weights in containers that do not read S3."""
+_WRITTEN: Final = {Family.TRITON: triton_repository, Family.PYTORCH: pytorch_files}
+"""Families whose model data is files that the deployment writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +125,8 @@ def _model_data(
     folder = preloaded_folder(desired.deployment, adapters)
     channels: dict[str, str] = {}
     archive, files, texts = "", dict[str, tuple[AdapterRef, str]](), dict[str, str]()
-    if image.family is Family.TRITON:
-        repository = triton_repository(options, **source)
+    if image.family in _WRITTEN:
+        repository = _WRITTEN[image.family](options, **source)
         folder = f"{folder}-{_digest(repository)}"
         texts = {f"{folder}/repository/{path}": text for path, text in repository.items()}
         container["ModelDataSource"] = {"S3DataSource": _prefix(store.url(f"{folder}/repository"))}
