@@ -34,16 +34,16 @@ _VALIDATION_S: Final = 120.0
 
 
 class Canary:
-    """The versions and the rollout. `ends_by` is the rollout's latest end."""
+    """The versions and the rollout, from `starts` to `ends_by` at the latest."""
 
     def __init__(self, *, tenant: Tenant, base_model: BaseModel, ends_by: dt.datetime) -> None:
         self._tenant, self._base_model = tenant, base_model
-        self._starts, self._ends_by = ends_by - _LASTS, ends_by
+        self.starts, self.ends_by = ends_by - _LASTS, ends_by
 
     def register(self, moment: dt.datetime) -> None:
         """Register both versions, the first at `moment`, and wait until they are validated."""
         for number, effect in enumerate(_VERSIONS, start=1):
-            registered = moment if number == 1 else self._starts - dt.timedelta(hours=2)
+            registered = moment if number == 1 else self.starts - dt.timedelta(hours=2)
             if not self._versions().filter(number=number).exists():
                 with at(registered):
                     self._register(effect)
@@ -54,11 +54,11 @@ class Canary:
 
     def steps(self) -> list[tuple[dt.datetime, Callable[[], object]]]:
         """Return the rollout's changes: its start, one decision a day, and its promotion at the latest."""
-        days = [self._starts + dt.timedelta(days=day) for day in range(1, _LASTS.days)]
+        days = [self.starts + dt.timedelta(days=day) for day in range(1, _LASTS.days)]
         return [
-            (self._starts, self._start),
+            (self.starts, self._start),
             *((moment, self._decide) for moment in days),
-            (self._ends_by, self._promote),
+            (self.ends_by, self._promote),
         ]
 
     def arms(self) -> list[tuple[str, str, float]]:

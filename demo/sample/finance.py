@@ -43,6 +43,7 @@ DETAILS: Final = {
 }
 """Billing details by tenant."""
 _ALERT_PERCENT: Final = 84
+_BUDGET_STEP_NANO: Final = 50_000_000
 _LEAST_BUDGET_NANO: Final = 1_000_000_000
 
 
@@ -81,9 +82,7 @@ def budget_add(tenant: Tenant) -> None:
         return
     today = timezone.now().date()
     spent = spent_nano(tenant=tenant.pk, key_id=None, start=month_of(today), end=today)
+    budget = spent * 100 // _ALERT_PERCENT // _BUDGET_STEP_NANO * _BUDGET_STEP_NANO
     values = {name: getattr(limits, name) for name in ScopeLimits.FIELDS}
-    values |= {
-        "budget_nano": max(_LEAST_BUDGET_NANO, spent * 100 // _ALERT_PERCENT),
-        "budget_period": ScopeLimits.Period.MONTH,
-    }
+    values |= {"budget_nano": max(_LEAST_BUDGET_NANO, budget), "budget_period": ScopeLimits.Period.MONTH}
     tenant_limits_set(tenant=tenant, **values)

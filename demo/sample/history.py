@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from django.db import transaction
+
+from contracts.usage_event import UsageEvent
 from controlplane.adapters.selectors import adapter_find, version_get
 from controlplane.billing.models import Price, PriceBook
 from controlplane.billing.months import month_of
@@ -70,10 +73,14 @@ def history_add(*, base_model: BaseModel, now: dt.datetime) -> None:
             (_time(this_month, 6), partial(invoice_close, tenant, last_month)),
         ]
     # On the first day of a month, before six o'clock, last month is still open.
-    for moment, step in sorted((step for step in steps if step[0] <= now), key=lambda step: step[0]):
-        usage.add_until(moment)
-        with at(moment):
-            step()
+    steps = sorted((step for step in steps if step[0] <= now), key=lambda step: step[0])
+    before = [step for step in steps if step[0] < canary.starts]
+    during = [step for step in steps if canary.starts <= step[0] <= canary.ends_by]
+    _play(before, usage)
+    # Celery judges running rollouts by today's time: it sees this one when it has ended.
+    with transaction.atomic():
+        _play(during, usage)
+    _play(steps[len(before) + len(during) :], usage)
     usage.add_until(now)
     for tenant in (acme, globex):
         with at(now):
@@ -81,6 +88,13 @@ def history_add(*, base_model: BaseModel, now: dt.datetime) -> None:
     with at(now):
         budget_add(acme)
     logger.info("sample data since %s was added", first)
+
+
+def _play(steps: Sequence[Step], usage: _Usage) -> None:
+    for moment, step in steps:
+        usage.add_until(moment)
+        with at(moment):
+            step()
 
 
 def sample_keys(tenant: Tenant) -> list[ApiKey]:
@@ -126,19 +140,20 @@ class _Usage:
 
     def add_until(self, moment: dt.datetime) -> None:
         """Ingest the events from the last call's moment to this one."""
-        entries = []
-        day = self._from.date()
-        while day <= moment.date():
-            for caller, models in self._callers:
-                for event in events(
-                    caller, self._models(models), day=day, first=self._first, last=self._last
-                ):
-                    if self._from.timestamp() * 1000 <= event.started_at < moment.timestamp() * 1000:
-                        text = event.to_json().encode()
-                        entries.append(StreamEntry(f"{event.started_at}-{len(entries)}", text))
-            day += dt.timedelta(days=1)
-        usage_ingest(entries=entries)
+        start, end = (round(each.timestamp() * 1000) for each in (self._from, moment))
+        found = (event for event in self._events(moment) if start <= event.started_at < end)
+        usage_ingest(
+            entries=[StreamEntry(f"{event.started_at}-0", event.to_json().encode()) for event in found]
+        )
         self._from = moment
+
+    def _events(self, moment: dt.datetime) -> Iterator[UsageEvent]:
+        """Yield the events of whole days up to that of `moment`."""
+        for caller, models in self._callers:
+            current = self._models(models)
+            for ahead in range((moment.date() - self._from.date()).days + 1):
+                day = self._from.date() + dt.timedelta(days=ahead)
+                yield from events(caller, current, day=day, first=self._first, last=self._last)
 
     def _models(self, models: Sequence[Model]) -> list[Model]:
         """Replace the sample adapter by its current versions, with the share of each."""

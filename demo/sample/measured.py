@@ -12,7 +12,7 @@ from controlplane.deployments.models import Deployment, Target
 from controlplane.deployments.services import deployment_create
 from controlplane.deployments.targets.services import target_create
 from controlplane.optimization.comparisons import comparison_create
-from controlplane.optimization.models import ComparisonRun, OptimizationJob, Work
+from controlplane.optimization.models import ComparisonRun, OptimizationJob, Status, Work
 from controlplane.optimization.services import job_create
 
 logger = logging.getLogger(__name__)
@@ -21,6 +21,7 @@ TARGET: Final = "this-host-sample"
 DEPLOYMENT: Final = "spare-capacity-sample"
 VARIANT: Final = "int8-sample"
 COMPARISON: Final = "int8 against the original (sample)"
+_ENDED_BADLY: Final = (Status.FAILED, Status.CANCELLED)
 _WORK_S: Final = 900.0
 
 
@@ -35,20 +36,20 @@ def deployment_add(*, base_model: BaseModel) -> None:
 def optimization_add(*, base_model: BaseModel) -> None:
     """Quantize the base model to int8, and measure the result against the original, on this machine."""
     base_model = _digested(base_model)
-    job = OptimizationJob.objects.filter(variant_name=VARIANT).first()
+    job = OptimizationJob.objects.filter(variant_name=VARIANT).exclude(status__in=_ENDED_BADLY).first()
     if job is None:
         job, _ = job_create(
             base_model=base_model, recipe=Recipe(quantization=Quantization.INT8), variant=VARIANT
         )
     _wait_ended(job)
-    if ComparisonRun.objects.filter(name=COMPARISON).exists():
+    if ComparisonRun.objects.filter(name=COMPARISON).exclude(status__in=_ENDED_BADLY).exists():
         return
     comparison, _ = comparison_create(
         base_model=base_model,
         arms=[{"name": "original", "variant": ""}, {"name": "int8", "variant": VARIANT}],
         name=COMPARISON,
         settings={
-            "load": {"concurrency": [1, 4], "rounds": 3, "warm_up": 1, "requests": 4, "max_tokens": 32},
+            "load": {"concurrency": [4], "rounds": 10, "warm_up": 1, "requests": 4, "max_tokens": 24},
             "quality": {
                 "most_texts": 12,
                 "text_tokens": 256,
@@ -77,5 +78,5 @@ def _wait_ended(work: Work) -> None:
     while work.is_open and time.monotonic() < deadline:
         time.sleep(0.5)
         work.refresh_from_db()
-    if work.status != "done":
+    if work.status != Status.DONE:
         raise RuntimeError(f"{work} is {work.status}: {work.reason}")
