@@ -157,12 +157,15 @@ class Processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, deadline - time.monotonic()))
                 self._on_stop(f"{name:16} stopped")
-        # Valkey, and what the processes started: copies of deployments, optimization jobs.
-        if count := reaper.end(self._mark, grace=self._grace):
-            self._on_stop(f"{'others':16} {count} stopped")
-        for child in self._children.values():
+        # Processes that these started, such as deployments' copies and optimization jobs, and Valkey.
+        count = reaper.end(self._mark, grace=self._grace) - ("valkey" in self._children)
+        if count > 0:
+            self._on_stop(f"{count} processes of deployments and jobs stopped")
+        for name, child in self._children.items():
             child.kill()
             child.wait()
+            if name not in others or child.returncode == -signal.SIGKILL:
+                self._on_stop(f"{name:16} stopped")
         self._children.clear()
         self._reaper.communicate()
 
