@@ -6,6 +6,7 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,7 +58,8 @@ class GgufFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._bytes = memoryview(np.memmap(path, dtype=np.uint8, mode="r"))
+        with path.open("rb") as file:
+            self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._at = len(_MAGIC)
         version = self._scalar("I")
         if bytes(self._bytes[: len(_MAGIC)]) != _MAGIC or version != _VERSION:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import email
 import email.policy
 from dataclasses import dataclass
-from email.message import EmailMessage
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -45,8 +44,7 @@ def mailbox_read(folder: Path, *, most: int | None = None) -> list[Mail]:
 
 
 def _parsed(data: bytes) -> Mail:
-    # `get_content` exists under this policy, which typeshed does not know.
-    message = cast(EmailMessage, email.message_from_bytes(data, policy=email.policy.default))
+    message = email.message_from_bytes(data, policy=email.policy.default)
     body = message.get_body(("plain",))
     try:
         sent_at = parsedate_to_datetime(str(message["Date"]))
