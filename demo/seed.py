@@ -31,7 +31,7 @@ from controlplane.tenants.models import ApiKey, Tenant, User  # noqa: E402
 from controlplane.tenants.selectors import api_key_verify  # noqa: E402
 from controlplane.tenants.services import api_key_create, tenant_create, user_create  # noqa: E402
 from demo.credentials import OPERATOR, TENANTS, Credentials  # noqa: E402
-from demo.sample.clock import at, history_start  # noqa: E402
+from demo.sample.clock import as_of, history_start  # noqa: E402
 
 _PRICE_BOOK: Final = "Demo prices"
 _PRICED_FROM: Final = dt.date(2026, 1, 1)
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     call_command("migrate", verbosity=1, interactive=False)
     credentials = Credentials.load(options.credentials)
-    with at(history_start(timezone.now())) if options.sample else nullcontext():
+    with as_of(history_start(timezone.now())) if options.sample else nullcontext():
         seeded = tenants_seed(credentials)
     if seeded != credentials:
         seeded.save(options.credentials)

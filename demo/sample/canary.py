@@ -22,7 +22,7 @@ from controlplane.catalog.models import BaseModel
 from controlplane.errors import NotFoundError
 from controlplane.tenants.models import Tenant
 from demo.effects import ADAPTERS
-from demo.sample.clock import at
+from demo.sample.clock import as_of
 
 ADAPTER: Final = "support-bot-sample"
 ALIAS: Final = "prod"
@@ -45,11 +45,11 @@ class Canary:
         for number, effect in enumerate(_VERSIONS, start=1):
             registered = moment if number == 1 else self.starts - dt.timedelta(hours=2)
             if not self._versions().filter(number=number).exists():
-                with at(registered):
+                with as_of(registered):
                     self._register(effect)
         self._wait_ready()
         if not Alias.objects.filter(adapter=self._adapter(), name=ALIAS).exists():
-            with at(moment):
+            with as_of(moment):
                 alias_move(adapter=self._adapter(), name=ALIAS, number=1, reason="first version")
 
     def steps(self) -> list[tuple[dt.datetime, Callable[[], object]]]:

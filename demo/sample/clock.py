@@ -28,7 +28,7 @@ def history_start(now: dt.datetime) -> dt.datetime:
 
 
 @contextmanager
-def at(moment: dt.datetime) -> Iterator[None]:
-    """As `acting_as_sample`, with `moment` as this process's current time."""
+def as_of(moment: dt.datetime) -> Iterator[None]:
+    """Act as sample data, with `moment` as this process's current time."""
     with mock.patch.object(timezone, "now", return_value=moment), acting_as_sample():
         yield

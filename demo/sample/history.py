@@ -26,7 +26,7 @@ from controlplane.tenants.models import ApiKey, Tenant
 from controlplane.tenants.services import api_key_create
 from demo.credentials import TENANTS
 from demo.sample.canary import ADAPTER, ALIAS, Canary
-from demo.sample.clock import at, history_start
+from demo.sample.clock import as_of, history_start
 from demo.sample.finance import budget_add, details_add, invoice_close, invoice_draft_current, invoice_pay
 from demo.sample.traffic import Caller, Model, events
 
@@ -61,7 +61,7 @@ def history_add(*, base_model: BaseModel, now: dt.datetime) -> None:
     last_month, first = month_of(this_month - dt.timedelta(days=1)), history_start(now).date()
     acme, globex = (Tenant.objects.get(pk=plan.slug) for plan in TENANTS)
     canary = Canary(tenant=acme, base_model=base_model, ends_by=now - dt.timedelta(days=4))
-    with at(_time(first)):
+    with as_of(_time(first)):
         _prepare((acme, globex), base_model)
     canary.register(_time(first))
     usage = _Usage(base_model, canary, first=first, now=now)
@@ -83,9 +83,9 @@ def history_add(*, base_model: BaseModel, now: dt.datetime) -> None:
     _play(steps[len(before) + len(during) :], usage)
     usage.add_until(now)
     for tenant in (acme, globex):
-        with at(now):
+        with as_of(now):
             invoice_draft_current(tenant)
-    with at(now):
+    with as_of(now):
         budget_add(acme)
     logger.info("sample data since %s was added", first)
 
@@ -93,7 +93,7 @@ def history_add(*, base_model: BaseModel, now: dt.datetime) -> None:
 def _play(steps: Sequence[Step], usage: _Usage) -> None:
     for moment, step in steps:
         usage.add_until(moment)
-        with at(moment):
+        with as_of(moment):
             step()
 
 

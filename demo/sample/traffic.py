@@ -35,7 +35,7 @@ _STATUSES: Final[tuple[tuple[UsageStatus, str, float], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a share of the requests calls.
+    """A model that a share of the requests calls.
 
     Attributes:
         name: model name as clients send it.

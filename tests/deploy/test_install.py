@@ -1,4 +1,4 @@
-"""What `make demo` installs: the demo's packages and no more, with the reason of a failure."""
+"""The demo's installation: no packages of tests or training, and errors with their reason."""
 
 from __future__ import annotations
 
