@@ -111,14 +111,14 @@ def _remove_finance() -> None:
     append_only.remove(connection)
     with connection.cursor() as cursor:
         invoices = f"SELECT id FROM {billing.Invoice._meta.db_table} WHERE tenant = %s"  # noqa: S608
-        for tenant in _TENANTS:
+        for name in _TENANTS:
             for model in _OF_INVOICES:
                 cursor.execute(
                     f"DELETE FROM {model._meta.db_table} WHERE invoice_id IN ({invoices})",  # noqa: S608
-                    [tenant],
+                    [name],
                 )
             for model in _LEDGER:
-                cursor.execute(f"DELETE FROM {model._meta.db_table} WHERE tenant = %s", [tenant])  # noqa: S608
+                cursor.execute(f"DELETE FROM {model._meta.db_table} WHERE tenant = %s", [name])  # noqa: S608
     # PostgreSQL creates no trigger on a table whose foreign keys are still to be checked.
     connection.check_constraints()
     append_only.install(connection)

@@ -44,11 +44,12 @@ def test_progress_is_never_silent_for_more_than_two_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([100.0, 100.5, 101.5, 102.6, 103.0])
-    monkeypatch.setattr("time.monotonic", lambda: next(seconds))
-    progress = INSTALL["Progress"]()
-    for step in range(3):
-        progress.show(f"step {step}")
-    progress.show("end", last=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: next(seconds))
+        progress = INSTALL["Progress"]()
+        for step in range(3):
+            progress.show(f"step {step}")
+        progress.show("end", last=True)
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
         "step 0, 0 s",
         "step 2, 3 s",
