@@ -8,8 +8,8 @@ PORT_BASE ?= 8000
 ARGS ?=
 WORKERS ?= 3
 PIP_FLAGS := --disable-pip-version-check --no-input
-# That index is asked for torch alone: it could offer any package under a name that we install.
-TORCH := $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX)) -c constraints.txt torch
+LOCK := pyproject.toml requirements.txt constraints.txt clients/python/pyproject.toml
+MODEL := var/models/smollm2-135m-instruct/.complete
 EXTRAS := gateway,controlplane,worker,observability,sagemaker-local,demo,train,dev
 
 # mypy's plugin for Django remembers the modules of models: when one moves, mypy needs an empty cache.
@@ -19,26 +19,20 @@ PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS)
 
 .PHONY: setup demo test test-slow coverage check faults mutate fuzz bench lint lock sbom clients screenshots clean
 
-setup: $(VENV)/.installed var/models/smollm2-135m-instruct/.complete
+setup: $(VENV)/.installed $(MODEL)
 
-$(VENV)/.installed: pyproject.toml requirements.txt constraints.txt clients/python/pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Graftwork needs Python 3.11 or newer: make setup PYTHON=python3.11"; exit 1; }
-	@echo "==> virtual environment and packages (about a minute; more where torch comes with CUDA)"
-	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: on Debian, apt-get install python3-venv"; exit 1; }
-	@# Python compiles modules when it first imports them, so that the installation need not.
-	@$(BIN)/pip install $(PIP_FLAGS) --no-compile --no-deps --require-hashes --only-binary :all: -r requirements.txt | awk '\
-		/^Collecting/ { printf "\r    %d packages found", ++found; fflush() } \
-		/^Installing collected/ { printf "\r    %d packages found, installing\n", found; fflush() }'
-	@$(BIN)/pip install $(PIP_FLAGS) --no-compile --quiet $(TORCH)
-	@$(BIN)/pip install $(PIP_FLAGS) --quiet --no-deps --no-build-isolation -e . -e clients/python
-	@touch $@
+$(VENV)/.installed $(VENV)/.demo: $(LOCK)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Graftwork needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	@TORCH_INDEX="$(TORCH_INDEX)" $(PYTHON) deploy/install.py $(if $(filter %.demo,$@),demo,all) --venv $(VENV)
+	@# What everything needs includes what the demo needs.
+	@touch $(VENV)/.demo $@
 
-var/models/smollm2-135m-instruct/.complete: | $(VENV)/.installed
+$(MODEL): | $(VENV)/.demo
 	@echo "==> demo model (about 10 s)"
 	@$(BIN)/python -m demo.model
 
-demo: setup
-	@$(BIN)/python -m demo --port-base $(PORT_BASE)
+demo: $(VENV)/.demo $(MODEL)
+	@$(BIN)/python -m demo --port-base $(PORT_BASE) $(ARGS)
 
 test: setup
 	@$(PYTEST) -m "not slow" $(ARGS)

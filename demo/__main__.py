@@ -16,7 +16,7 @@ from demo.config import DEFAULT_PORT_BASE, DemoConfig
 from demo.credentials import OPERATOR
 from demo.errors import DemoError
 from demo.model import ROOT
-from demo.supervisor import Demo, running
+from demo.supervisor import Demo, remove_sample, running
 
 
 class _StopRequest(BaseException):
@@ -47,6 +47,7 @@ def _welcome(demo: Demo) -> str:
             "",
             f"Web UI    {description['web']}",
             f"REST      {description['web']}/api/docs/",
+            f"Mailbox   {description['web']}/mailbox/",
             f"Gateway   {description['gateway']}",
             *(f"Login     {login}  {password}  ({role})" for login, password, role in logins),
             *(
@@ -59,8 +60,18 @@ def _welcome(demo: Demo) -> str:
             f"  -d '{json.dumps(body)}'",
             "",
             f"For scripts: {demo.config.description}. Logs: {demo.config.logs}. Ctrl-C stops everything.",
+            *_about_sample(demo.config),
         ]
     )
+
+
+def _about_sample(config: DemoConfig) -> list[str]:
+    if not config.sample or config.sample_state.exists():
+        return []
+    return [
+        "Sample data of two months is being added; an optimization is then measured for about two minutes. "
+        "To remove it: python -m demo --remove-sample"
+    ]
 
 
 def _tell(line: str) -> None:
@@ -76,12 +87,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--port-base", type=int, default=DEFAULT_PORT_BASE, help="port of the web UI; the other ports follow"
     )
     parser.add_argument("--var", type=Path, default=ROOT / "var", help="folder for all files of the demo")
+    parser.add_argument("--no-sample", action="store_true", help="add no sample data")
+    parser.add_argument("--remove-sample", action="store_true", help="remove the sample data, and end")
     options = parser.parse_args(arguments)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
     started = time.monotonic()
     try:
-        config = DemoConfig.from_env(port_base=options.port_base, var=options.var)
+        config = DemoConfig.from_env(
+            port_base=options.port_base, var=options.var, sample=not options.no_sample
+        )
+        if options.remove_sample:
+            return remove_sample(config)
         print("==> starting Graftwork", flush=True)
         if overruled := config.overruled:
             print(f"    the demo sets these itself, so your values have no effect: {', '.join(overruled)}")

@@ -24,6 +24,7 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
             str(config.model),
             "--worker-url",
             config.url("worker"),
+            *(["--sample"] if config.sample else []),
         ),
         "worker": _python(
             "-m",
@@ -58,6 +59,12 @@ def commands(config: DemoConfig) -> dict[str, list[str]]:
     if config.redis is None:
         found["valkey"] = server_command(port=ports["valkey"], folder=state / "valkey")
     return found
+
+
+def sample_command(config: DemoConfig, action: str) -> list[str]:
+    """Return the command that adds (`add`) or removes (`remove`) the sample data."""
+    options = ("--base-model", config.base_model, "--state", str(config.sample_state))
+    return _python("-m", "demo.sample", action, *options)
 
 
 def _worker(node: str, queues: str) -> tuple[str, ...]:

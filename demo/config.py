@@ -34,6 +34,7 @@ class DemoConfig:
         redis: URL of a server to use; None starts a Valkey child process.
         model: Hugging Face folder of the base model.
         settings: GRAFTWORK_* variables for the processes; the demo's own take precedence.
+        sample: add sample data at the first start.
     """
 
     port_base: int = DEFAULT_PORT_BASE
@@ -42,6 +43,7 @@ class DemoConfig:
     redis: str | None = None
     model: Path = field(default_factory=model_folder)
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    sample: bool = False
 
     def __post_init__(self) -> None:
         highest = 65535 - max(_PORTS.values())
@@ -50,11 +52,14 @@ class DemoConfig:
         object.__setattr__(self, "var", self.var.resolve())
 
     @classmethod
-    def from_env(cls, environment: Mapping[str, str] = os.environ, *, port_base: int, var: Path) -> Self:
+    def from_env(
+        cls, environment: Mapping[str, str] = os.environ, *, port_base: int, var: Path, sample: bool = False
+    ) -> Self:
         """Read the GRAFTWORK_* variables that are set and not empty."""
         return cls(
             port_base=port_base,
             var=var,
+            sample=sample,
             database=environment.get("GRAFTWORK_DATABASE_URL") or None,
             redis=environment.get("GRAFTWORK_REDIS_URL") or None,
             model=model_folder(environment),
@@ -72,6 +77,16 @@ class DemoConfig:
     def description(self) -> Path:
         """File that describes the running demo to scripts; see `demo.supervisor.Description`."""
         return self.var / "demo.json"
+
+    @property
+    def sample_state(self) -> Path:
+        """File that exists once the sample data was added or removed."""
+        return self.state / "sample"
+
+    @property
+    def mailbox(self) -> Path:
+        """Folder of the e-mails that were sent, without a GRAFTWORK_EMAIL_URL."""
+        return self.state / "mail"
 
     @property
     def logs(self) -> Path:
@@ -111,10 +126,11 @@ class DemoConfig:
     def environment(self, *, secret_key: str, fleet_token: str) -> dict[str, str]:
         """Return the child processes' variables: `settings`, and those that the demo sets itself."""
         settings = {name: value for name, value in self.settings.items() if not name.startswith(_NOT_HERE)}
-        # Visitors sign up as the product's users would. Without a mail server, pages show the links of
-        # e-mails.
-        shown = "0" if "GRAFTWORK_EMAIL_URL" in settings else "1"
-        settings = {"GRAFTWORK_SIGN_UP": "open", "GRAFTWORK_SHOW_MAIL_LINKS": shown} | settings
+        # Visitors sign up as the product's users would. Without a mail server, a page shows the e-mails.
+        if "GRAFTWORK_EMAIL_URL" not in settings:
+            mailbox = {"GRAFTWORK_SHOW_MAIL_LINKS": "1", "GRAFTWORK_EMAIL_URL": f"file://{self.mailbox}"}
+            settings = mailbox | settings
+        settings = {"GRAFTWORK_SIGN_UP": "open"} | settings
         return settings | self._decided(secret_key=secret_key, fleet_token=fleet_token)
 
     @property

@@ -1,41 +1,38 @@
-"""Links in e-mails: without a mail server, the demo's processes write e-mails to their logs."""
+"""Links in e-mails: without a mail server, the demo's processes write e-mails to a folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from controlplane.platform.mailbox import mailbox_read
 
 
 class MailLinks:
-    """Finds e-mail links in growing logs.
+    """Finds links in e-mails that arrive in a folder.
 
     Args:
-        logs: logs of the processes that send e-mails.
+        mailbox: folder to which Django's file backend writes; it need not exist yet.
         web: base URL of the web UI, with which each link begins.
     """
 
-    def __init__(self, logs: Iterable[Path], *, web: str) -> None:
-        self._offsets = dict.fromkeys(logs, 0)
-        self._recipients: dict[Path, str] = {}
-        self._web = f"{web}/"
+    def __init__(self, mailbox: Path, *, web: str) -> None:
+        self._mailbox, self._web = mailbox, f"{web}/"
+        # E-mails of earlier starts were printed then.
+        self._printed = {mail.id for mail in mailbox_read(mailbox)}
+        self._sizes = self._files()
 
     def fresh(self) -> Iterator[tuple[str, str]]:
-        """Yield recipient and link of each new link since the last call."""
-        for log in self._offsets:
-            for line in self._lines(log):
-                if line.startswith("To: "):
-                    self._recipients[log] = line[4:]
-                elif line.startswith(self._web) and " " not in line:
-                    yield self._recipients.get(log, ""), line
+        """Yield recipient and link of each new e-mail since the last call, oldest first."""
+        if (sizes := self._files()) == self._sizes:
+            return
+        self._sizes = sizes
+        for mail in reversed(mailbox_read(self._mailbox)):
+            if mail.id not in self._printed:
+                self._printed.add(mail.id)
+                for line in mail.text.splitlines():
+                    if line.startswith(self._web) and " " not in line:
+                        yield mail.recipient, line.strip()
 
-    def _lines(self, log: Path) -> list[str]:
-        if not log.exists():
-            return []
-        with log.open("rb") as file:
-            file.seek(self._offsets[log])
-            # An incomplete last line is read again next time.
-            data = file.read().rpartition(b"\n")[0]
-        if not data:
-            return []
-        self._offsets[log] += len(data) + 1
-        return [line.strip() for line in data.decode(errors="replace").splitlines()]
+    def _files(self) -> dict[Path, int]:
+        return {path: path.stat().st_size for path in self._mailbox.glob("*.log")}

@@ -138,7 +138,7 @@ def _unpack(wheel: Path) -> Path:
 
 def _convert(gguf: Path, folder: Path) -> None:
     _say("converting Q4_1 GGUF to bf16 safetensors")
-    from demo.gguf_checkpoint import convert  # PyTorch, which no other use of this module needs
+    from demo.gguf_checkpoint import convert  # numpy, which no other use of this module needs
 
     convert(gguf, folder)
 
@@ -148,8 +148,8 @@ def _check(folder: Path) -> None:
     found = tensors_digest(folder / "model.safetensors")
     if found != TENSORS_SHA256:
         raise ModelSetupError(
-            f"the converted tensors have SHA-256 {found}, expected {TENSORS_SHA256}: the installed gguf or "
-            "torch converts differently; install the versions in requirements.txt"
+            f"the converted tensors have SHA-256 {found}, expected {TENSORS_SHA256}: the wheel or this "
+            "program was changed; get both again"
         )
 
 

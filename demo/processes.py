@@ -33,16 +33,24 @@ class Processes:
         logs: folder for one <name>.log each.
         lock: file descriptor that stays open until the last process has ended.
         grace: seconds between SIGTERM and SIGKILL.
+        on_stop: called by `close` with a line about each process that ended.
     """
 
     def __init__(
-        self, environment: Mapping[str, str], *, logs: Path, lock: int, grace: float = reaper.GRACE_S
+        self,
+        environment: Mapping[str, str],
+        *,
+        logs: Path,
+        lock: int,
+        grace: float = reaper.GRACE_S,
+        on_stop: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._mark = uuid.uuid4().hex
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GRAFTWORK_")}
         self._environment = {**inherited, **environment, reaper.MARK: self._mark}
-        self._logs, self._grace = logs, grace
+        self._logs, self._grace, self._on_stop = logs, grace, on_stop
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._background: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True)
         self._reaper = subprocess.Popen(
             [sys.executable, "-m", "demo.reaper", self._mark],
@@ -58,8 +66,13 @@ class Processes:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def start(self, name: str, command: Sequence[str], **environment: str) -> None:
+    def start(
+        self, name: str, command: Sequence[str], *, background: bool = False, **environment: str
+    ) -> None:
         """Start `command` in the repository, with its own log.
+
+        Args:
+            background: it ends by itself, and the others go on if it fails; see `ended`.
 
         It gets its own session, so that Ctrl-C reaches only the supervisor, which ends processes in order.
         """
@@ -73,6 +86,18 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        if background:
+            self._background.add(name)
+
+    def ended(self) -> list[tuple[str, int]]:
+        """Return name and exit status of each background process that has ended, once each."""
+        found = []
+        for name in sorted(self._background):
+            if (status := self._children[name].poll()) is not None:
+                self._background.remove(name)
+                del self._children[name]
+                found.append((name, status))
+        return found
 
     def pid(self, name: str) -> int:
         """Return the process id of a started process."""
@@ -87,7 +112,7 @@ class Processes:
         Only the process `finishing` may end, with status 0.
         """
         for name, child in self._children.items():
-            status = child.poll()
+            status = None if name in self._background else child.poll()
             if status is not None and not (name == finishing and status == 0):
                 ending = f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
                 raise ProcessDiedError(f"{name} ended {ending}; {self._last_lines(name)}")
@@ -124,17 +149,23 @@ class Processes:
 
     def close(self) -> None:
         """End all processes, Valkey last, so that the others can still flush their data."""
-        others = [child for name, child in self._children.items() if name != "valkey"]
-        for child in others:
+        others = {name: child for name, child in self._children.items() if name != "valkey"}
+        for child in others.values():
             child.terminate()
         deadline = time.monotonic() + self._grace
-        for child in others:
+        for name, child in others.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(max(0.0, deadline - time.monotonic()))
-        reaper.end(self._mark, grace=self._grace)
-        for child in self._children.values():
+                self._on_stop(f"{name:16} stopped")
+        # Processes that these started, such as deployments' copies and optimization jobs, and Valkey.
+        count = reaper.end(self._mark, grace=self._grace) - ("valkey" in self._children)
+        if count > 0:
+            self._on_stop(f"{count} processes of deployments and jobs stopped")
+        for name, child in self._children.items():
             child.kill()
             child.wait()
+            if name not in others or child.returncode == -signal.SIGKILL:
+                self._on_stop(f"{name:16} stopped")
         self._children.clear()
         self._reaper.communicate()
 

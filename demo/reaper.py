@@ -36,8 +36,11 @@ def processes_of(mark: str) -> list[psutil.Process]:
     return found
 
 
-def end(mark: str, *, grace: float = GRACE_S) -> None:
-    """End the run's processes: SIGTERM, then SIGKILL after `grace` seconds, until none is left."""
+def end(mark: str, *, grace: float = GRACE_S) -> int:
+    """End the run's processes: SIGTERM, then SIGKILL after `grace` seconds, until none is left.
+
+    Returns how many received SIGTERM.
+    """
     processes = processes_of(mark)
     for process in processes:
         _signal(process, signal.SIGTERM)
@@ -46,6 +49,7 @@ def end(mark: str, *, grace: float = GRACE_S) -> None:
         for process in alive:
             _signal(process, signal.SIGKILL)
         psutil.wait_procs(alive, timeout=1)
+    return len(processes)
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:

@@ -10,6 +10,7 @@ import argparse
 import datetime as dt
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ import django
 django.setup()
 
 from django.core.management import call_command  # noqa: E402
+from django.utils import timezone  # noqa: E402
 
 from controlplane.billing.models import PriceBook  # noqa: E402
 from controlplane.billing.services import price_book_create, price_set  # noqa: E402
@@ -29,6 +31,7 @@ from controlplane.tenants.models import ApiKey, Tenant, User  # noqa: E402
 from controlplane.tenants.selectors import api_key_verify  # noqa: E402
 from controlplane.tenants.services import api_key_create, tenant_create, user_create  # noqa: E402
 from demo.credentials import OPERATOR, TENANTS, Credentials  # noqa: E402
+from demo.sample.clock import as_of, history_start  # noqa: E402
 
 _PRICE_BOOK: Final = "Demo prices"
 _PRICED_FROM: Final = dt.date(2026, 1, 1)
@@ -98,10 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--base-model", required=True)
     parser.add_argument("--source", type=Path, required=True)
     parser.add_argument("--worker-url", required=True)
+    parser.add_argument("--sample", action="store_true", help="create tenants as of the sample history")
     options = parser.parse_args(arguments)
     call_command("migrate", verbosity=1, interactive=False)
     credentials = Credentials.load(options.credentials)
-    seeded = tenants_seed(credentials)
+    with as_of(history_start(timezone.now())) if options.sample else nullcontext():
+        seeded = tenants_seed(credentials)
     if seeded != credentials:
         seeded.save(options.credentials)
     price_book_seed(

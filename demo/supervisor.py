@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypedDict
 
-from demo.commands import commands
+from demo.commands import commands, sample_command
 from demo.config import DemoConfig
 from demo.credentials import OPERATOR, TENANTS, Credentials, write_private
 from demo.errors import AlreadyRunningError, DiskFullError, PortTakenError, SeedError
 from demo.mail_links import MailLinks
-from demo.model import DEFAULT_FOLDER, check_folder, set_up
+from demo.model import DEFAULT_FOLDER, ROOT, check_folder, set_up
 from demo.old_database import is_old, set_aside
 from demo.processes import Check, Processes
 from demo.readiness import answers, logged, pings, serves
@@ -73,14 +74,16 @@ class Demo:
     description: Description
 
     def watch(self, *, progress: Progress) -> None:
-        """Print the links of e-mails, and never return.
+        """Print the links of e-mails and the end of the sample data's process, and never return.
 
         Raises ProcessDiedError if a process ends by itself.
         """
-        logs = (self.processes.log("web"), self.processes.log("celery_long"))
-        links = MailLinks(logs, web=self.config.url("web"))
+        links = MailLinks(self.config.mailbox, web=self.config.url("web"))
         while True:
             self.processes.check()
+            for name, status in self.processes.ended():
+                done = "complete" if status == 0 else f"incomplete: see {self.processes.log(name)}"
+                progress(f"{name:16} {done}")
             for recipient, link in links.fresh():
                 progress(f"e-mail to {recipient}: {link}")
             time.sleep(0.25)
@@ -110,15 +113,33 @@ def running(config: DemoConfig, *, progress: Progress = lambda _: None) -> Itera
         environment = config.environment(
             secret_key=credentials.secret_key, fleet_token=credentials.fleet_token
         )
-        with Processes(environment, logs=config.logs, lock=lock) as processes:
+        with Processes(environment, logs=config.logs, lock=lock, on_stop=progress) as processes:
             _start(config, processes, _Stopwatch(progress))
             credentials = Credentials.load(config.state / "credentials.json")
             description = _register(config, credentials, processes, progress)
             write_private(config.description, dict(description))
+            if config.sample and not config.sample_state.exists():
+                processes.start("sample", sample_command(config, "add"), background=True)
             try:
                 yield Demo(config, credentials, processes, description)
             finally:
                 config.description.unlink(missing_ok=True)
+
+
+def remove_sample(config: DemoConfig) -> int:
+    """Remove the sample data from the demo's database, while it runs or not; return the exit status.
+
+    Raises:
+        SeedError: the demo was never started here.
+    """
+    path = config.state / "credentials.json"
+    if not path.exists():
+        raise SeedError(f"no demo was started in {config.state}: there is no sample data to remove")
+    credentials = Credentials.load(path)
+    settings = config.environment(secret_key=credentials.secret_key, fleet_token=credentials.fleet_token)
+    return subprocess.run(
+        sample_command(config, "remove"), cwd=ROOT, env={**os.environ, **settings}, check=False
+    ).returncode
 
 
 class _Stopwatch:

@@ -74,7 +74,7 @@ class Row:
 def _demo(var: Path, port: int) -> Iterator[dict[str, Any]]:
     """The running demo's demo.json."""
     log = (var / "out.log").open("ab")
-    command = [sys.executable, "-m", "demo", "--var", str(var), "--port-base", str(port)]
+    command = [sys.executable, "-m", "demo", "--no-sample", "--var", str(var), "--port-base", str(port)]
     process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         deadline = time.monotonic() + _START_SECONDS

@@ -67,10 +67,10 @@ def money(nano: int, currency: str) -> str:
 
 
 def money_rounded(nano: int, currency: str) -> str:
-    """Format an amount rounded to minor units, for headlines; below one whole unit as `money` does."""
-    if abs(nano) < 10**NANO_DIGITS:
-        return money(nano, currency)
+    """Format an amount rounded to minor units, for headlines; below ten minor units as `money` does."""
     unit = minor_unit(currency)
+    if abs(nano) < 10 * unit:
+        return money(nano, currency)
     return money((2 * nano + unit) // (2 * unit) * unit, currency)
 
 

@@ -64,8 +64,9 @@ class Environment:
         email_url: `smtp://`, `smtp+tls://` (STARTTLS) or `smtps://user:password@host:port`, or
             `file:///abs/folder`; "" writes e-mails to the log.
         email_from: sender address of e-mails.
-        show_mail_links: show the links of sign-up and invitation e-mails on pages. A reader of such a page
-            can act for the address, so this is only for a demo on one machine without a mail server.
+        show_mail_links: show the links of sign-up and invitation e-mails on pages and, with an `email_url` of
+            a folder, all e-mails at /mailbox/. A reader of such a page can act for the address, so this is
+            only for a demo on one machine without a mail server.
         language: code (`en`) of e-mails, and of pages for browsers that ask for no available language.
         oidc_issuer: OpenID Connect provider for logins; "" for none.
         oidc_client_id, oidc_client_secret: our credentials at that provider.
@@ -312,8 +313,10 @@ def _sign_up(env: EnvironmentReader) -> str:
 def _show_mail_links(env: EnvironmentReader) -> bool:
     if not env.flag("SHOW_MAIL_LINKS"):
         return False
-    if env.text("EMAIL_URL"):
-        raise SettingsError(f"{PREFIX}SHOW_MAIL_LINKS and {PREFIX}EMAIL_URL exclude each other: unset one")
+    if not env.text("EMAIL_URL", "file:").startswith("file:"):
+        raise SettingsError(
+            f"{PREFIX}SHOW_MAIL_LINKS excludes an {PREFIX}EMAIL_URL of a mail server: unset one of them"
+        )
     host = urlsplit(env.text("WEB_URL")).hostname
     if host not in (None, "localhost", "127.0.0.1", "::1"):
         raise SettingsError(

@@ -9,6 +9,7 @@ ANYONE = {
     "entry",
     "sign-up",
     "sign-up-confirm",
+    "mailbox",
     "account_login",
     "account_logout",
     "account_inactive",

@@ -57,7 +57,7 @@ def start(var: Path, base: int) -> Started:
     """Starts the demo and reads its output until it is ready, or has ended."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DJANGO_")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(var)],
+        [sys.executable, "-m", "demo", "--no-sample", "--port-base", str(base), "--var", str(var)],
         cwd=ROOT,
         env=environment,
         text=True,

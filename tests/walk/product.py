@@ -137,7 +137,7 @@ def demo(var: Path, environment: Mapping[str, str]) -> Iterator[Product]:
         "GRAFTWORK_OUTGOING_ALLOW": f"127.0.0.1:{hooks_port}",
         "GRAFTWORK_EMAIL_URL": f"file://{mail}",
     }
-    command = [sys.executable, "-m", "demo", "--port-base", str(base), "--var", str(var)]
+    command = [sys.executable, "-m", "demo", "--no-sample", "--port-base", str(base), "--var", str(var)]
     with (var / "supervisor.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **environment}, stdout=log, stderr=log

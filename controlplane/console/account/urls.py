@@ -6,7 +6,7 @@ from typing import Final
 
 from django.urls import path
 
-from controlplane.console.account.views import audit, invitations, members, sign_up, webhooks
+from controlplane.console.account.views import audit, invitations, mailbox, members, sign_up, webhooks
 from controlplane.console.account.views.login import Login, Logout
 
 _WEBHOOK: Final = "webhooks/<slug:endpoint_id>/"
@@ -29,6 +29,7 @@ tenant_urls = [
 urls = [
     path("login", Login.as_view(), name="login"),
     path("logout", Logout.as_view(), name="logout"),
+    path("mailbox/", mailbox.index, name="mailbox"),
     path("sign-up", sign_up.begin, name="sign-up"),
     path("sign-up/<str:token>", sign_up.confirm, name="sign-up-confirm"),
     path("invitations/<str:token>", invitations.accept, name="invitation"),
