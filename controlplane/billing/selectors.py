@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Collection
 from typing import Final
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Exists, OuterRef, QuerySet, Sum
 from django.utils import timezone
 
 from contracts.limits import budget_period
@@ -111,6 +111,30 @@ def booked_nano(*, tenants: Collection[str], month: dt.date) -> dict[str, int]:
     """
     rows = UsagePosting.objects.filter(tenant__in=tenants, month=month).values("tenant")
     return {row["tenant"]: int(row["nano"]) for row in rows.annotate(nano=Sum("amount_nano"))}
+
+
+def booked_by_day(*, start: dt.date, end: dt.date) -> dict[dt.date, int]:
+    """Return nano-units of usage booked for all tenants, by UTC day from `start` to `end`. One query."""
+    rows = UsagePosting.objects.filter(day__range=(start, end)).values("day").order_by()
+    return {row["day"]: int(row["nano"]) for row in rows.annotate(nano=Sum("amount_nano"))}
+
+
+def booked_most(*, start: dt.date, end: dt.date, most: int) -> list[tuple[str, int]]:
+    """Return the `most` tenants with the highest booked usage on these UTC days, with its nano-units."""
+    rows = UsagePosting.objects.filter(day__range=(start, end)).values("tenant")
+    found = rows.annotate(nano=Sum("amount_nano")).order_by("-nano", "tenant")[:most]
+    return [(row["tenant"], int(row["nano"])) for row in found]
+
+
+def budget_notice_list_reached(*, now: dt.datetime) -> QuerySet[BudgetNotice]:
+    """Return the notices of tenants' budgets that are used up in the current period, newest first."""
+    periods = [budget_period(kind, now)[0] for kind in ("day", "month")]
+    # A raised budget makes its notice obsolete.
+    own = ScopeLimits.objects.filter(
+        tenant=OuterRef("tenant"), api_key=None, budget_nano=OuterRef("budget_nano")
+    )
+    notices = BudgetNotice.objects.filter(period__in=periods, percent__gte=100)
+    return notices.filter(Exists(own), scope__startswith="tenant:").order_by("-id")
 
 
 def prepaid_left_nano(*, tenant: str, today: dt.date, prices: PriceList) -> int:

@@ -82,6 +82,11 @@ def variant_get(*, base_model: BaseModel, name: str, tenant: str | None = None) 
     return row_get(rows, f"base model {base_model.name} has no variant {name!r}")
 
 
+def variant_list_all() -> QuerySet[Variant]:
+    """List the variants of all base models, by base model and name."""
+    return Variant.objects.select_related("base_model").order_by("base_model__name", "name")
+
+
 def variant_users(variant: Variant) -> list[str]:
     """Name the deployments that serve a variant, or whose active rollout leads from or to it."""
     deployments = variant.base_model.deployments.filter(removed_at=None)

@@ -40,6 +40,17 @@ def usage_by_tenant(*, tenants: Collection[str], after: dt.date) -> dict[str, di
     return {row["tenant"]: dict(row) for row in totals}
 
 
+def usage_by_day(*, start: dt.date, end: dt.date) -> dict[dt.date, dict[str, int]]:
+    """Return all tenants' sums `asked`, `tokens` and `failed` by UTC day. One query."""
+    rows = UsageRollup.objects.filter(day__range=(start, end)).values("day").order_by()
+    sums = rows.annotate(
+        asked=Sum("requests"),
+        tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
+        failed=Coalesce(Sum("requests", filter=Q(status="error")), 0),
+    )
+    return {row.pop("day"): {name: int(value) for name, value in row.items()} for row in sums}
+
+
 def hour_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageHour]:
     """As `rollup_list`, but hourly sums."""
     hours = UsageHour.objects.filter(day__range=(start, end))

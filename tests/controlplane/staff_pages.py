@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.controlplane.world import OWN, World
 
 STAFF_PAGES = {
+    "staff-home": "get",
+    "staff-home-health": "get",
     "staff-tenants": "get",
     "staff-tenant": "get",
     "staff-export": "get",
@@ -96,6 +98,8 @@ STAFF_PAGES = {
 }
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
+    "staff-home",
+    "staff-home-health",
     "staff-fleet",
     "staff-fleet-status",
     "staff-health",
