@@ -17,6 +17,11 @@ def base_model_list() -> QuerySet[BaseModel]:
     return BaseModel.objects.prefetch_related("variants", "copies").order_by("name")
 
 
+def base_model_names(*, part: str) -> QuerySet[BaseModel, str]:
+    """List the names of base models that contain `part`, ignoring case."""
+    return BaseModel.objects.filter(name__icontains=part).order_by("name").values_list("name", flat=True)
+
+
 def variant_list(*, base_model: BaseModel, tenant: str | None) -> QuerySet[Variant]:
     """List a base model's variants by name.
 

@@ -53,6 +53,12 @@ def deployment_list() -> QuerySet[Deployment]:
     return rows.prefetch_related("copies").order_by("name", "pk")
 
 
+def deployment_names(*, part: str) -> QuerySet[Deployment, str]:
+    """List the names of deployments that contain `part`, ignoring case."""
+    rows = Deployment.objects.filter(removed_at=None, name__icontains=part)
+    return rows.order_by("name").values_list("name", flat=True)
+
+
 def deployment_list_troubled() -> QuerySet[Deployment]:
     """Return the failed and degraded deployments, failed ones first."""
     trouble = (Deployment.Status.FAILED, Deployment.Status.DEGRADED)

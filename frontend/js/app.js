@@ -2,6 +2,7 @@
 import htmx from "htmx.org";
 import "./controls.js";
 import "./live.js";
+import "./palette.js";
 import "./share.js";
 import "./upload.js";
 import { toast, toastText } from "./toast.js";

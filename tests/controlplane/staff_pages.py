@@ -7,6 +7,7 @@ from tests.controlplane.world import OWN, World
 STAFF_PAGES = {
     "staff-home": "get",
     "staff-home-health": "get",
+    "staff-find": "get",
     "staff-tenants": "get",
     "staff-tenant": "get",
     "staff-export": "get",
@@ -100,6 +101,7 @@ STAFF_PAGES = {
 STAFF_LISTS = (
     "staff-home",
     "staff-home-health",
+    "staff-find",
     "staff-fleet",
     "staff-fleet-status",
     "staff-health",
