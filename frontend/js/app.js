@@ -4,6 +4,7 @@ import "./controls.js";
 import "./live.js";
 import "./palette.js";
 import "./share.js";
+import "./sort.js";
 import "./upload.js";
 import { toast, toastText } from "./toast.js";
 

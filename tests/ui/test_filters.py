@@ -18,6 +18,15 @@ pytestmark = [
 ]
 
 
+_ROWS = """() => {
+  const body = document.querySelector("[data-testid=usage-table] tbody");
+  body.innerHTML = [["thousand", "1,000"], ["nine", "9"], ["dollars", "$1,234.50"]]
+    .map(([name, sum]) => `<tr><th>${name}</th><td>${sum}</td></tr>`).join("")
+    + "<tr data-fixed><th>others</th><td>0</td></tr>";
+}"""
+"""Rows whose order as texts differs from that of their numbers."""
+
+
 @pytest.fixture
 def owner(world: World) -> Client:
     return world.people[OWN, Role.OWNER]
@@ -68,7 +77,10 @@ def test_the_palette_opens_by_keys_and_leads_to_pages_and_adapters(
 ) -> None:
     page = visit(owner, pages.tenant_path(world, "home"))
     page.keyboard.press("Control+k")
-    query, options = page.get_by_test_id("palette-query"), page.get_by_test_id("palette").get_by_role("option")
+    query, options = (
+        page.get_by_test_id("palette-query"),
+        page.get_by_test_id("palette").get_by_role("option"),
+    )
     expect(query).to_be_focused()
     query.fill("usage")
     expect(options).to_have_count(1)
@@ -84,3 +96,19 @@ def test_the_palette_opens_by_keys_and_leads_to_pages_and_adapters(
     assert options.nth(1).get_attribute("aria-selected") == "true"
     page.keyboard.press("Escape")
     expect(page.get_by_test_id("palette")).to_be_hidden()
+
+
+def test_columns_of_whole_lists_sort(world: World, owner: Client, visit: Visit) -> None:
+    page = visit(owner, pages.tenant_path(world, "usage") + "?group=status")
+    page.evaluate(_ROWS)
+    heads = page.get_by_test_id("usage-table").locator("thead th")
+    names = page.get_by_test_id("usage-table").locator("tbody th")
+    heads.nth(1).get_by_role("button").click()
+    expect(heads.nth(1)).to_have_attribute("aria-sort", "ascending")
+    expect(names).to_have_text(["nine", "thousand", "dollars", "others"])
+    heads.nth(1).get_by_role("button").click()
+    expect(heads.nth(1)).to_have_attribute("aria-sort", "descending")
+    expect(names).to_have_text(["dollars", "thousand", "nine", "others"])
+    heads.nth(0).get_by_role("button").click()
+    expect(names).to_have_text(["dollars", "nine", "thousand", "others"])
+    expect(heads.nth(1)).not_to_have_attribute("aria-sort", "descending")

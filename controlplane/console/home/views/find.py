@@ -58,7 +58,7 @@ def staff_find(request: HttpRequest) -> JsonResponse:
 
 
 def _part(request: HttpRequest) -> str:
-    return request.GET.get("q", "").replace("\0", "").strip()[:_LONGEST]
+    return request.GET.get("q", "").strip()[:_LONGEST]
 
 
 def _tenants(tenants: Iterable[Tenant], part: str, page: str) -> list[Found]:
