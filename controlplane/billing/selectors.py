@@ -15,6 +15,7 @@ from controlplane.billing.ledger.selectors import balance
 from controlplane.billing.models import (
     BudgetNotice,
     HostingPrice,
+    LedgerHead,
     Price,
     PriceBook,
     PriceBookTerm,
@@ -113,17 +114,13 @@ def booked_nano(*, tenants: Collection[str], month: dt.date) -> dict[str, int]:
     return {row["tenant"]: int(row["nano"]) for row in rows.annotate(nano=Sum("amount_nano"))}
 
 
-def booked_by_day(*, start: dt.date, end: dt.date) -> dict[dt.date, int]:
-    """Return nano-units of usage booked for all tenants, by UTC day from `start` to `end`. One query."""
-    rows = UsagePosting.objects.filter(day__range=(start, end)).values("day").order_by()
-    return {row["day"]: int(row["nano"]) for row in rows.annotate(nano=Sum("amount_nano"))}
-
-
-def booked_most(*, start: dt.date, end: dt.date, most: int) -> list[tuple[str, int]]:
-    """Return the `most` tenants with the highest booked usage on these UTC days, with its nano-units."""
-    rows = UsagePosting.objects.filter(day__range=(start, end)).values("tenant")
-    found = rows.annotate(nano=Sum("amount_nano")).order_by("-nano", "tenant")[:most]
-    return [(row["tenant"], int(row["nano"])) for row in found]
+def booked_by_day(*, start: dt.date, end: dt.date) -> list[tuple[dt.date, str, int]]:
+    """Return (UTC day, tenant, nano-units) of usage booked for all tenants in the range. One query."""
+    # The index has the tenant before the day: naming all tenants spares a scan of years of postings.
+    tenants = LedgerHead.objects.values("tenant")
+    rows = UsagePosting.objects.filter(tenant__in=tenants, day__range=(start, end)).order_by()
+    sums = rows.values_list("day", "tenant").annotate(nano=Sum("amount_nano"))
+    return [(day, tenant, int(nano)) for day, tenant, nano in sums]
 
 
 def budget_notice_list_reached(*, now: dt.datetime) -> QuerySet[BudgetNotice]:

@@ -11,7 +11,15 @@ from django.utils import timezone
 
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger.credits import payment_record
-from controlplane.billing.models import Account, BudgetNotice, EntryKind, Invoice, JournalEntry, UsagePosting
+from controlplane.billing.models import (
+    Account,
+    BudgetNotice,
+    EntryKind,
+    Invoice,
+    JournalEntry,
+    LedgerHead,
+    UsagePosting,
+)
 from controlplane.billing.services import price_book_create
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.copies.services import copy_register
@@ -155,6 +163,7 @@ def test_figures_are_of_all_tenants_in_the_range(
     use(acme, base, "bot", days=2)
     use(globex, base, "bot", days=2)
     today = timezone.now().date()
+    LedgerHead.objects.bulk_create([LedgerHead(tenant="acme"), LedgerHead(tenant="globex")])
     booked = [("acme", 0, 3), ("globex", 0, 4), ("acme", 6, 2), ("acme", 7, 1000)]
     for at, (tenant, ago, dollars) in enumerate(booked):
         day, nano = today - dt.timedelta(days=ago), dollars * 10**9
