@@ -1,4 +1,4 @@
-"""What a tenant has, for its staff page: the first rows of each list, with the count of all."""
+"""The lists on a tenant's staff page: the first rows of each, with the count of all."""
 
 from __future__ import annotations
 
