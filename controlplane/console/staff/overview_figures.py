@@ -58,7 +58,9 @@ def overview_figures(*, start: dt.date, end: dt.date, currency: str) -> Overview
         sum(tokens),
         sum(failed),
         _bars(days, spend, [money(nano, currency) for nano in spend]),
-        *(_bars(days, values, [f"{value:,}" for value in values]) for values in (requests, tokens, failed)),
+        _bars(days, requests, [f"{value:,}" for value in requests]),
+        _bars(days, tokens, [f"{value:,}" for value in tokens]),
+        _bars(days, failed, [f"{value:,}" for value in failed]),
         _highest(by_tenant),
     )
 
