@@ -45,6 +45,13 @@ def adapter_named(adapters: QuerySet[Adapter], part: str) -> QuerySet[Adapter]:
     return named(adapters, ADAPTER_NAMES, part)
 
 
+def adapter_names(*, tenant: Tenant | None, part: str) -> QuerySet[Adapter, tuple[str, str]]:
+    """List (tenant, name) of live adapters whose name contains `part`; of all tenants for None."""
+    rows = Adapter.objects.filter(deleted_at=None) if tenant is None else adapter_list(tenant=tenant)
+    rows = adapter_named(rows.prefetch_related(None).select_related(None), part)
+    return rows.order_by("name", "tenant_id").values_list("tenant_id", "name")
+
+
 def adapter_callable(*, tenant: Tenant) -> QuerySet[Adapter]:
     """List the tenant's adapters that have a ready version, by name."""
     return adapter_with_status(adapter_list(tenant=tenant), AdapterVersion.Status.READY)

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Collection
 from typing import Final
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Exists, OuterRef, QuerySet, Sum
 from django.utils import timezone
 
 from contracts.limits import budget_period
@@ -15,6 +15,7 @@ from controlplane.billing.ledger.selectors import balance
 from controlplane.billing.models import (
     BudgetNotice,
     HostingPrice,
+    LedgerHead,
     Price,
     PriceBook,
     PriceBookTerm,
@@ -111,6 +112,26 @@ def booked_nano(*, tenants: Collection[str], month: dt.date) -> dict[str, int]:
     """
     rows = UsagePosting.objects.filter(tenant__in=tenants, month=month).values("tenant")
     return {row["tenant"]: int(row["nano"]) for row in rows.annotate(nano=Sum("amount_nano"))}
+
+
+def booked_by_day(*, start: dt.date, end: dt.date) -> list[tuple[dt.date, str, int]]:
+    """Return (UTC day, tenant, nano-units) of usage booked for all tenants in the range. One query."""
+    # The index has the tenant before the day: naming all tenants spares a scan of years of postings.
+    tenants = LedgerHead.objects.values("tenant")
+    rows = UsagePosting.objects.filter(tenant__in=tenants, day__range=(start, end)).order_by()
+    sums = rows.values_list("day", "tenant").annotate(nano=Sum("amount_nano"))
+    return [(day, tenant, int(nano)) for day, tenant, nano in sums]
+
+
+def budget_notice_list_reached(*, now: dt.datetime) -> QuerySet[BudgetNotice]:
+    """Return the notices of tenants' budgets that are used up in the current period, newest first."""
+    periods = [budget_period(kind, now)[0] for kind in ("day", "month")]
+    # A raised budget makes its notice obsolete.
+    own = ScopeLimits.objects.filter(
+        tenant=OuterRef("tenant"), api_key=None, budget_nano=OuterRef("budget_nano")
+    )
+    notices = BudgetNotice.objects.filter(period__in=periods, percent__gte=100)
+    return notices.filter(Exists(own), scope__startswith="tenant:").order_by("-id")
 
 
 def prepaid_left_nano(*, tenant: str, today: dt.date, prices: PriceList) -> int:

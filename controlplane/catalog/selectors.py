@@ -17,6 +17,11 @@ def base_model_list() -> QuerySet[BaseModel]:
     return BaseModel.objects.prefetch_related("variants", "copies").order_by("name")
 
 
+def base_model_names(*, part: str) -> QuerySet[BaseModel, str]:
+    """List the names of base models that contain `part`, ignoring case."""
+    return BaseModel.objects.filter(name__icontains=part).order_by("name").values_list("name", flat=True)
+
+
 def variant_list(*, base_model: BaseModel, tenant: str | None) -> QuerySet[Variant]:
     """List a base model's variants by name.
 
@@ -80,6 +85,11 @@ def variant_get(*, base_model: BaseModel, name: str, tenant: str | None = None) 
     """Return a variant of a base model that `variant_list` lists. Raises NotFoundError."""
     rows = variant_list(base_model=base_model, tenant=tenant).filter(name=name)
     return row_get(rows, f"base model {base_model.name} has no variant {name!r}")
+
+
+def variant_list_all() -> QuerySet[Variant]:
+    """List the variants of all base models, by base model and name."""
+    return Variant.objects.select_related("base_model").order_by("base_model__name", "name")
 
 
 def variant_users(variant: Variant) -> list[str]:

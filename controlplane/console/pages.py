@@ -27,6 +27,9 @@ from controlplane.tenants.selectors import tenants_of
 SESSION_TENANT = "tenant"
 """Session key of the last visited tenant; only the URL decides which tenant's page is shown."""
 
+_OWN = 5
+"""Most own tenants in the menu of staff pages."""
+
 View = Callable[..., HttpResponseBase]
 
 
@@ -122,6 +125,7 @@ def staff_page(*methods: str) -> Callable[[View], View]:
             if not page_user(request).is_staff:
                 raise Http404
             scope_set(tenant=EVERYTHING)
+            request.is_staff_page = True  # type: ignore[attr-defined]
             try:
                 return view(request, **kwargs)
             except NotFoundError as error:
@@ -134,9 +138,14 @@ def staff_page(*methods: str) -> Callable[[View], View]:
 
 @signed_in
 def entry(request: HttpRequest) -> HttpResponse:
-    """`/`: redirect to the last visited tenant, or explain that the user has none."""
-    user = page_user(request)
-    access = user_access(user=user, preferred=request.session.get(SESSION_TENANT)) or user_access(user=user)
+    """`/`: redirect to the last visited tenant, staff first to the operator's overview.
+
+    A user without a tenant gets an explanation.
+    """
+    user, visited = page_user(request), request.session.get(SESSION_TENANT)
+    access = user_access(user=user, preferred=visited) or user_access(user=user)
+    if user.is_staff and (access is None or visited is None):
+        return redirect("console:staff-home")
     if access is None:
         return render(request, "console/no_tenant.html")
     return redirect("console:home", tenant=access.tenant.pk)
@@ -145,16 +154,20 @@ def entry(request: HttpRequest) -> HttpResponse:
 def shell(request: HttpRequest) -> dict[str, object]:
     """Return every page's context: tenant, permissions, tenants to switch to, theme, nonce.
 
+    A staff page belongs to no tenant: `own_tenants` are those that its user is a member of.
+
     `may` holds each permission's name with an underscore for its dot: `{% if may.keys_write %}`.
     """
     user, tenant = getattr(request, "user", None), getattr(request, "tenant", None)
     access: Access | None = getattr(request, "access", None)
+    is_staff_page = getattr(request, "is_staff_page", False)
     theme = request.COOKIES.get("theme")
     return {
         "tenant": tenant,
         "role": access.role if access else "",
         "may": {name.replace(".", "_"): True for name in access.permissions} if access else {},
         "tenants": tenants_of(user=user) if tenant and isinstance(user, User) else (),
+        "own_tenants": tenants_of(user=user)[:_OWN] if is_staff_page and isinstance(user, User) else (),
         "theme": theme if theme in ("light", "dark") else "",
         "csp_nonce": getattr(request, "csp_nonce", ""),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from django.db.models import Model, QuerySet
@@ -14,6 +14,8 @@ from controlplane.errors import InvalidInputError
 from controlplane.platform.http.pagination import CursorPages
 
 M = TypeVar("M", bound=Model)
+CHOICES: Final = 500
+"""Most options that a field offers; further values can be typed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ urlpatterns = [
     *deployments.urls,
     *optimization.urls,
     *staff.urls,
+    *home.urls,
     *account.urls,
     path("t/<slug:tenant>/", include(tenant_urls)),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet
 
 from controlplane.catalog.models import BaseModel
 from controlplane.deployments.models import Copy, Deployment, DeploymentStep, Placement, RemovedCopy, Target
@@ -51,6 +51,29 @@ def deployment_list() -> QuerySet[Deployment]:
     """Return deployments by name, including deployments under removal."""
     rows = Deployment.objects.filter(removed_at=None).select_related("target", "base_model")
     return rows.prefetch_related("copies").order_by("name", "pk")
+
+
+def deployment_names(*, part: str) -> QuerySet[Deployment, str]:
+    """List the names of deployments that contain `part`, ignoring case."""
+    rows = Deployment.objects.filter(removed_at=None, name__icontains=part)
+    return rows.order_by("name").values_list("name", flat=True)
+
+
+def deployment_list_troubled() -> QuerySet[Deployment]:
+    """Return the failed and degraded deployments, failed ones first."""
+    trouble = (Deployment.Status.FAILED, Deployment.Status.DEGRADED)
+    return deployment_list().filter(status__in=trouble).order_by("-status", "name")
+
+
+def deployment_status_counts() -> dict[str, int]:
+    """Count deployments by status, including deployments under removal. One query."""
+    rows = Deployment.objects.filter(removed_at=None).order_by()
+    return dict(rows.values_list("status").annotate(Count("pk")))
+
+
+def copy_list_silent() -> QuerySet[Copy]:
+    """Return the copies that do not respond, the longest silent first."""
+    return copy_list().filter(silent_since__isnull=False).order_by("silent_since", "pk")
 
 
 def deployment_get(*, name: str) -> Deployment:

@@ -40,6 +40,20 @@ def usage_by_tenant(*, tenants: Collection[str], after: dt.date) -> dict[str, di
     return {row["tenant"]: dict(row) for row in totals}
 
 
+def usage_by_day(*, start: dt.date, end: dt.date) -> dict[dt.date, dict[str, int]]:
+    """Return all tenants' sums `asked`, `tokens` and `failed` by UTC day. One query."""
+    rows = UsageRollup.objects.filter(day__range=(start, end)).order_by().values_list("day")
+    sums = rows.annotate(
+        asked=Sum("requests"),
+        tokens=Sum("prompt_tokens") + Sum("completion_tokens"),
+        failed=Coalesce(Sum("requests", filter=Q(status="error")), 0),
+    )
+    return {
+        day: {"asked": int(asked), "tokens": int(tokens), "failed": int(failed)}
+        for day, asked, tokens, failed in sums
+    }
+
+
 def hour_list(*, tenant: str | None, start: dt.date, end: dt.date) -> QuerySet[UsageHour]:
     """As `rollup_list`, but hourly sums."""
     hours = UsageHour.objects.filter(day__range=(start, end))

@@ -34,6 +34,11 @@ def alarm_list_on(*, tenant: Tenant | None, adapter: Adapter) -> QuerySet[Alarm]
     return alarm_list(tenant=tenant).filter(watching)
 
 
+def alarm_list_firing() -> QuerySet[Alarm]:
+    """Return the operator's alarms in the state ALARM, the newest first."""
+    return alarm_list(tenant=None).filter(state=State.ALARM, enabled=True).order_by("-state_at", "-pk")
+
+
 def alarm_list_in_alarm(*, tenant: Tenant | None, adapters_of: Tenant) -> QuerySet[Alarm]:
     """Return an owner's alarms in the state ALARM on a tenant's adapters."""
     alarms = alarm_list(tenant=tenant).filter(state=State.ALARM, enabled=True)

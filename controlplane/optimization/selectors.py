@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 from django.db.models import QuerySet
 
 from controlplane.catalog.models import Variant
@@ -12,6 +14,7 @@ from controlplane.optimization.models import (
     ComparisonRun,
     OptimizationJob,
     PromptSet,
+    Status,
     Work,
     WorkEvent,
 )
@@ -21,6 +24,11 @@ def job_list(*, unfinished: bool = False) -> QuerySet[OptimizationJob]:
     """List the jobs, or only the unfinished ones, newest first."""
     jobs = OptimizationJob.objects.select_related("base_model", "prompts", "variant", "artifact", "target")
     return (jobs.filter(status__in=OPEN) if unfinished else jobs).order_by("-pk")
+
+
+def job_list_failed(*, since: dt.datetime) -> QuerySet[OptimizationJob]:
+    """List the jobs that failed since then, newest first."""
+    return job_list().filter(status=Status.FAILED, ended_at__gte=since)
 
 
 def job_get(*, pk: int) -> OptimizationJob:

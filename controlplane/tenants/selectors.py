@@ -28,6 +28,11 @@ def tenant_get(*, slug: str) -> Tenant:
     return row_get(Tenant.objects.filter(pk=slug), f"there is no tenant {slug!r}")
 
 
+def tenant_list_suspended() -> QuerySet[Tenant]:
+    """List the suspended tenants, the newest suspension first; without disabled ones."""
+    return Tenant.objects.filter(suspended_at__isnull=False, disabled_at=None).order_by("-suspended_at")
+
+
 def tenants_of(*, user: User) -> QuerySet[Tenant]:
     """List the tenants of a user by id, without disabled ones."""
     return Tenant.objects.filter(memberships__user=user, disabled_at=None).order_by("id")

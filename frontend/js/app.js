@@ -2,7 +2,9 @@
 import htmx from "htmx.org";
 import "./controls.js";
 import "./live.js";
+import "./palette.js";
 import "./share.js";
+import "./sort.js";
 import "./upload.js";
 import { toast, toastText } from "./toast.js";
 

@@ -6,14 +6,14 @@ const YEAR = 31536000;
 const clicks = {
   "[data-theme-choice]": (button) => chooseTheme(button.dataset.themeChoice),
   "[data-copy]": (button) => copy(button),
-  "[data-dialog-open]": (button) => openDialog(button),
+  "[data-dialog-open]": (button, event) => openDialog(button, event),
   "[data-dialog-close]": (button) => button.closest("dialog").close(),
   '[role="tab"]': (tab) => selectTab(tab),
 };
 document.addEventListener("click", (event) => {
   for (const [selector, act] of Object.entries(clicks)) {
     const found = event.target.closest(selector);
-    if (found) act(found);
+    if (found) act(found, event);
   }
   for (const menu of document.querySelectorAll("[data-menu][open]")) {
     if (!menu.contains(event.target)) menu.open = false;
@@ -75,9 +75,11 @@ window.addEventListener("pageshow", () => {
 });
 
 /** Shows the dialog that the button names. One that all rows share is told which of them it is about. */
-function openDialog(button) {
+function openDialog(button, event) {
   const dialog = document.getElementById(button.dataset.dialogOpen);
   if (!dialog) return;
+  // A link leads to the page with the dialog open, for browsers without scripts.
+  event.preventDefault();
   const { dialogAction, dialogTitle, dialogValue } = button.dataset;
   if (dialogAction) {
     const form = dialog.querySelector("form");
@@ -87,6 +89,12 @@ function openDialog(button) {
     const choice = dialog.querySelector("[data-dialog-choice]");
     if (choice) choice.value = dialogValue;
   }
+  dialog.showModal();
+}
+
+// The server opens a dialog whose form has errors, or that a link asked for.
+for (const dialog of document.querySelectorAll("dialog[open]")) {
+  dialog.close();
   dialog.showModal();
 }
 

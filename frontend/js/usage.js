@@ -1,7 +1,7 @@
 // The chart of the usage page: stacked bars over time, drawn by uPlot in the page's own colours.
 import uPlot from "uplot";
 
-const holder = document.getElementById("usage-chart");
+let holder = null;
 const HEIGHT = 272;
 const SPAN = { day: 86400, hour: 3600 };
 const STEPS = { day: [1, 2, 3, 7, 14, 30], hour: [1, 3, 6, 12, 24, 72, 168] };
@@ -93,10 +93,23 @@ function tip(plot, data, write) {
   return undefined;
 }
 
-if (holder) {
-  const data = JSON.parse(document.getElementById("usage-data").textContent);
-  draw(data);
-  new ResizeObserver(() => chart.setSize({ width: holder.clientWidth, height: HEIGHT })).observe(holder);
-  document.addEventListener("themechange", () => draw(data));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(data));
+const resized = new ResizeObserver(() => chart?.setSize({ width: holder.clientWidth, height: HEIGHT }));
+
+/** Draws the page's chart, and again after a filter has replaced the page's content. */
+function start() {
+  const found = document.getElementById("usage-chart");
+  if (!found || found === holder) return;
+  holder = found;
+  resized.disconnect();
+  redraw();
+  resized.observe(holder);
 }
+
+function redraw() {
+  if (holder?.isConnected) draw(JSON.parse(holder.dataset.chart));
+}
+
+start();
+document.addEventListener("htmx:afterSettle", start);
+document.addEventListener("themechange", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);

@@ -23,6 +23,7 @@ NAMES = {
     "Top P",
     "Graftwork",
     "SageMaker",
+    "Amazon SageMaker",
     "LangChain",
     "curl",
     "openai",

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.controlplane.world import OWN, World
 
 STAFF_PAGES = {
+    "staff-home": "get",
+    "staff-home-health": "get",
+    "staff-find": "get",
     "staff-tenants": "get",
     "staff-tenant": "get",
     "staff-export": "get",
@@ -97,6 +100,9 @@ STAFF_PAGES = {
 }
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
+    "staff-home",
+    "staff-home-health",
+    "staff-find",
     "staff-fleet",
     "staff-fleet-status",
     "staff-health",

@@ -112,6 +112,7 @@ ROUTES: dict[str, dict[str, str]] = {
 # The same of pages below /t/<tenant>/.
 PAGES: dict[str, dict[str, str]] = {
     "home": {"get": "tenant.read"},
+    "find": {"get": "tenant.read"},
     **ADAPTER_PAGES,
     "prompt-log": {"get": "prompts.read", "post": "prompts.write"},
     "prompt-log-end": {"post": "prompts.write"},

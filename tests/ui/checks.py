@@ -26,8 +26,8 @@ _HEADERS: Final = {
 }
 _REDRAWN_MS: Final = 20_000
 """Longest wait for a page that was made narrower to fit; what is too wide costs this once."""
-_DIALOGS: Final = 2
-"""Dialogs of one page that are opened: those of a list's rows are of one kind."""
+_DIALOGS: Final = 3
+"""Dialogs of one page that are opened, the palette among them: those of a list's rows are of one kind."""
 
 _WEIGHT: Final = """() => performance.getEntriesByType("resource")
     .concat(performance.getEntriesByType("navigation"))

@@ -58,6 +58,7 @@ TENANT_PAGES = {
 }
 """URL name of a page below /t/<tenant>/ -> its query, as `?days=30`."""
 STAFF_PAGES = {
+    "staff-home": "",
     "staff-tenants": "",
     "staff-tenant": "",
     "staff-books": "",

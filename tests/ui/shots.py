@@ -43,6 +43,7 @@ SHOWN = (
     "requests",
     "prompt-log",
     "savings",
+    "staff-home",
     "staff-fleet",
     "staff-health",
     "staff-queues",

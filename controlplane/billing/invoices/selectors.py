@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import datetime as dt
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from django.db.models import QuerySet
@@ -13,10 +14,22 @@ from controlplane.platform.row_lookup import row_get
 from controlplane.tenants.selectors import api_key_names
 
 
-def invoice_list(*, tenant: str | None) -> QuerySet[Invoice]:
-    """The tenant's invoices, or (None) all tenants', newest first."""
+def invoice_list(*, tenant: str | None, status: str = "") -> QuerySet[Invoice]:
+    """The tenant's invoices, or (None) all tenants', or those of one status, newest first."""
     invoices = Invoice.objects.order_by("-id")
+    invoices = invoices.filter(status=status) if status else invoices
     return invoices if tenant is None else invoices.filter(tenant=tenant)
+
+
+def invoice_list_by_id(*, ids: Collection[int]) -> QuerySet[Invoice]:
+    """The invoices with these ids, newest first."""
+    return Invoice.objects.filter(pk__in=ids).order_by("-id")
+
+
+def invoice_list_to_finalize(*, today: dt.date) -> QuerySet[Invoice]:
+    """All tenants' drafts of months that ended before `today`, oldest first."""
+    drafts = Invoice.objects.filter(status=Invoice.Status.DRAFT, month__lt=today.replace(day=1))
+    return drafts.order_by("month", "id")
 
 
 def invoice_get(*, invoice_id: int, tenant: str | None = None) -> Invoice:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from controlplane.deployments.containers.options import DTYPES, QUANTIZE, RANKS, ROLLING_BATCHES, LmiOptions
 from controlplane.deployments.containers.served_options import option_servers
 from controlplane.deployments.containers.speculation import METHODS
+from controlplane.deployments.models import Target
 from controlplane.deployments.serializers import DeploymentInput
 
 COMPUTE: Final = ("compute-accelerators", "compute-cpus", "compute-memory_mb", "compute-concurrency")
@@ -60,6 +61,32 @@ def _option_fields() -> dict[str, OptionField]:
 
 OPTIONS: Final[Mapping[str, OptionField]] = MappingProxyType(_option_fields())
 """LMI's options by the name of their input."""
+
+
+_SAGEMAKER: Final = (
+    "endpoint",
+    "instance_type",
+    "fallback_instance_types",
+    "min_instances",
+    "max_instances",
+    "image",
+    "image_family",
+    *COMPUTE,
+)
+"""Fields that the form shows for targets of kind sagemaker alone."""
+
+
+def defaults(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a new form: those that a link filled in, and one copy."""
+    return {**values, "min_copies": values["min_copies"] or "1", "max_copies": values["max_copies"] or "1"}
+
+
+def asked_of(kind: str, values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values that a target's kind takes: the form hides the other fields, and keeps them."""
+    others = set() if kind == Target.Kind.SAGEMAKER else set(_SAGEMAKER)
+    if kind == Target.Kind.OPENAI_HTTP:
+        others |= {"min_copies", "max_copies", *OPTIONS}
+    return {name: text for name, text in values.items() if name not in others}
 
 
 def nested(values: Mapping[str, str]) -> dict[str, Any]:

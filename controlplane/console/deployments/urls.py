@@ -13,6 +13,7 @@ from controlplane.console.deployments.views import (
     deployment_rollouts,
     deployments,
     fleet,
+    targets,
 )
 
 _BASE: Final = "staff/base-models/<str:name>/"
@@ -45,6 +46,6 @@ urls = [
     path(f"{_ONE}adapters/act", deployment_adapters.act, name="staff-deployment-adapter-act"),
     path(f"{_ONE}consolidation", consolidation.plan, name="staff-deployment-consolidation"),
     path(f"{_ONE}consolidation/status", consolidation.status, name="staff-deployment-consolidation-status"),
-    path("staff/targets/", deployments.targets, name="staff-targets"),
-    path("staff/targets/<slug:target>/remove", deployments.target_delete, name="staff-target-remove"),
+    path("staff/targets/", targets.targets, name="staff-targets"),
+    path("staff/targets/<slug:target>/remove", targets.target_delete, name="staff-target-remove"),
 ]

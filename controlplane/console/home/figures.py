@@ -11,31 +11,15 @@ from django.utils.translation import gettext as _
 from controlplane.billing.currency import money
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.usage_report import UsageReport, UsageRow, usage_report
+from controlplane.console.bars import HEIGHT, Bar, bars_drawn
 from controlplane.console.templatetags.console import milliseconds
 from controlplane.metering.requests import newest_ttft_ms, ttft_ms_of
 from controlplane.tenants.models import Tenant
 
-WIDTH: Final = 240
-HEIGHT: Final = 40
 SAMPLE: Final = 1000
 """Newest attempts sampled for the time to first token."""
 SPAN_SAMPLE: Final = 500
 """Attempts sampled for each day or hour of the chart."""
-_GAP: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar in a chart of `WIDTH` x `HEIGHT`, with its title. `unpriced`: its true height is unknown."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    title: str
-    look: str = ""
-    """CSS class of its colour, if the chart has two."""
-    unpriced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +108,7 @@ def _spend(rows: dict[str, list[UsageRow]], currency: str) -> list[Bar]:
     """Return the bars of spend; a bar with unpriced usage has full height, and its title says so."""
     known = [sum(row.nano or 0 for row in found) for found in rows.values()]
     titles = [f"{time}: {money(nano, currency)}" for time, nano in zip(rows, known, strict=True)]
-    bars = _drawn([float(nano) for nano in known], titles, most=max(known, default=0))
+    bars = bars_drawn([float(nano) for nano in known], titles, most=max(known, default=0))
     for at, found in enumerate(rows.values()):
         if any(row.unpriced for row in found):
             title = _("%(bar)s plus unpriced usage") % {"bar": titles[at]}
@@ -134,7 +118,7 @@ def _spend(rows: dict[str, list[UsageRow]], currency: str) -> list[Bar]:
 
 def _bars(times: list[str], values: list[float]) -> list[Bar]:
     titles = [f"{time}: {value:,.0f}" for time, value in zip(times, values, strict=True)]
-    return _drawn(values, titles, most=max(values, default=0))
+    return bars_drawn(values, titles, most=max(values, default=0))
 
 
 def _ttft_bars(times: list[str], samples: list[list[float]]) -> list[Bar]:
@@ -148,23 +132,7 @@ def _ttft_bars(times: list[str], samples: list[list[float]]) -> list[Bar]:
         slow.append(p95 or 0.0)
         middle.append(p50 or 0.0)
     most = max(slow, default=0)
-    bars = _drawn(slow, titles, most=most, look="bar-0") + _drawn(middle, titles, most=most, look="bar-1")
+    bars = bars_drawn(slow, titles, most=most, look="bar-0") + bars_drawn(
+        middle, titles, most=most, look="bar-1"
+    )
     return [bar for bar in bars if bar.height]
-
-
-def _drawn(values: list[float], titles: list[str], *, most: float, look: str = "") -> list[Bar]:
-    step, bars = WIDTH / max(1, len(values)), []
-    for at, (value, title) in enumerate(zip(values, titles, strict=True)):
-        # A minimum height keeps small values visible.
-        height = max(1.5, value / most * HEIGHT) if value else 0.0
-        bars.append(
-            Bar(
-                round(at * step, 2),
-                round(HEIGHT - height, 2),
-                round(max(1.0, step - _GAP), 2),
-                round(height, 2),
-                title,
-                look,
-            )
-        )
-    return bars

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.http import HttpRequest
+
 from controlplane.adapters.models import AdapterQuota
 from controlplane.adapters.quotas import quota_get, quota_use
 from controlplane.adapters.selectors import adapter_counts
@@ -18,9 +20,14 @@ from controlplane.billing.selectors import booked_nano
 from controlplane.billing.taxes.selectors import treatment_list
 from controlplane.billing.unpriced import unbilled_unpriced
 from controlplane.console.amounts import nano_shown
+from controlplane.console.bars import HEIGHT, WIDTH
+from controlplane.console.billing.spend import budget_state
 from controlplane.console.billing.views.parties import parties_context
+from controlplane.console.day_range import THIS_MONTH, UP_TO_A_MONTH, preset_asked, presets_shown
+from controlplane.console.home.figures import home_figures
 from controlplane.console.keys.limits_form import limits_shown
 from controlplane.console.seen import seen_tag
+from controlplane.console.staff.tenant_lists import tenant_lists
 from controlplane.metering.selectors import usage_by_tenant
 from controlplane.operations.selectors import deletion_find
 from controlplane.tenants.limits.selectors import tenant_limits_get
@@ -69,12 +76,21 @@ def tenant_rows(found: Sequence[Tenant]) -> list[TenantRow]:
     ]
 
 
-def tenant_context(found: Tenant) -> dict[str, Any]:
-    """Return the page's context: ledger, limits, quota, taxes, deletion."""
-    how, limits = balance(tenant=found.pk), tenant_limits_get(tenant=found)
+def tenant_context(request: HttpRequest, found: Tenant) -> dict[str, Any]:
+    """Return the page's context: usage in the range, lists, ledger, limits, quota, taxes, deletion."""
+    how, limits, prices = balance(tenant=found.pk), tenant_limits_get(tenant=found), PriceList.load()
+    start, end = preset_asked(request, default=THIS_MONTH, choices=UP_TO_A_MONTH).dates
+    figures, report = home_figures(tenant=found, start=start, end=end, prices=prices)
     limits_now, quota_now = limits_shown(limits), quota_shown(quota_get(tenant=found))
     return {
         "found": found,
+        "presets": presets_shown(request, default=THIS_MONTH, choices=UP_TO_A_MONTH),
+        "figures": figures,
+        "total": report.total,
+        "width": WIDTH,
+        "height": HEIGHT,
+        "lists": tenant_lists(found),
+        "budget_state": budget_state(limits=limits, prices=prices),
         "deletion": deletion_find(slug=found.pk),
         "limits": limits,
         "balance": how,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from django.urls import path
 
 from controlplane.console.account.views import audit
-from controlplane.console.staff.views import health, staff, staff_limits
+from controlplane.console.staff.views import health, overview, staff, staff_limits
 
 urls = [
+    path("staff/", overview.index, name="staff-home"),
+    path("staff/overview/health", overview.health, name="staff-home-health"),
     path("staff/tenants/", staff.tenants, name="staff-tenants"),
     path("staff/tenants/<slug:slug>/", staff.tenant, name="staff-tenant"),
     path("staff/tenants/<slug:slug>/limits", staff_limits.limits, name="staff-limits"),

@@ -158,7 +158,7 @@ def target_remove(*, target: Target) -> None:
         ) from error
 
 
-_TAKES: Final = {
+TAKES: Final = {
     Target.Kind.SAGEMAKER: {
         "region",
         "endpoint_url",
@@ -171,6 +171,7 @@ _TAKES: Final = {
     Target.Kind.LOCAL: {"host", "address"},
     Target.Kind.OPENAI_HTTP: {"urls", "sealed_credentials"},
 }
+"""Columns that each kind of target takes, besides name and kind."""
 
 
 def _sealed(target: Target, credentials: ServerCredentials) -> str:
@@ -184,7 +185,7 @@ def _sealed(target: Target, credentials: ServerCredentials) -> str:
 
 def _only_its_own(target: Target) -> None:
     """Raise InvalidInputError if a field of another kind of target is set."""
-    for field in set().union(*_TAKES.values()) - _TAKES[Target.Kind(target.kind)]:
+    for field in set().union(*TAKES.values()) - TAKES[Target.Kind(target.kind)]:
         if getattr(target, field):
             name = "token" if field == "sealed_credentials" else field
             text = f"{name} is not valid for targets of kind {target.kind}"

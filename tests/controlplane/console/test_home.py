@@ -17,7 +17,7 @@ from controlplane.billing.invoices.document import InvoiceDocument
 from controlplane.billing.invoices.services import invoice_draft, invoice_finalize
 from controlplane.billing.ledger.credits import payment_record
 from controlplane.catalog.models import BaseModel
-from controlplane.console.home.figures import HEIGHT
+from controlplane.console.bars import HEIGHT
 from controlplane.metering.models import UsageHour, UsageRollup
 from controlplane.metering.requests import ttft_ms_of
 from controlplane.tenants.limits.services import tenant_limits_set

@@ -126,15 +126,25 @@ def test_the_start_page_leads_to_the_tenant_last_seen(client_of: Client, acme: T
     assert client_of.get("/")["Location"] == "/t/globex/"
 
 
-@pytest.mark.parametrize(("is_staff", "hint"), [(False, "Ask your operator to add"), (True, "Staff pages")])
-def test_who_has_no_tenant_is_told_what_to_do(is_staff: bool, hint: str, client: Client, acme: Team) -> None:
-    client.force_login(user_create(email="new@nowhere.example", password=PASSWORD, is_staff=is_staff))
+def test_who_has_no_tenant_is_told_what_to_do(client: Client, acme: Team) -> None:
+    client.force_login(user_create(email="new@nowhere.example", password=PASSWORD))
     response = client.get("/")
     assert response.status_code == 200
-    assert hint in response.content.decode()
-    assert "through the REST API" not in response.content.decode()
-    if is_staff:
-        assert f'action="{reverse("console:logout")}"' in client.get("/staff/tenants/").content.decode()
+    assert "Ask your operator to add" in response.content.decode()
+
+
+def test_staff_get_the_overview_until_they_visit_a_tenant(client: Client, acme: Team) -> None:
+    user = user_create(email="new@nowhere.example", password=PASSWORD, is_staff=True)
+    client.force_login(user)
+    assert client.get("/")["Location"] == "/staff/"
+    page = client.get("/staff/").content.decode()
+    assert f'action="{reverse("console:logout")}"' in page
+    assert "Your tenants" not in page
+    Membership.objects.create(user=user, tenant=acme.tenant)
+    assert client.get("/")["Location"] == "/staff/"
+    assert 'href="/t/acme/"' in client.get("/staff/").content.decode()
+    assert 'data-testid="staff-home"' in client.get("/t/acme/").content.decode()
+    assert client.get("/")["Location"] == "/t/acme/"
 
 
 def test_the_policy_forbids_what_is_not_ours(client: Client, acme: Team) -> None:

@@ -109,6 +109,7 @@ def test_staff_sets_a_tenants_limits(open_page: Open, acme: Team, options: dict[
     page.get_by_test_id("tenant-quota-submit").click()
     expect(page.get_by_test_id("limit-size_gb")).to_have_value("20")
     page.goto("/staff/tenants/")
+    page.get_by_test_id("tenant-new").click()
     page.get_by_test_id("tenant-id").fill("initech")
     page.get_by_test_id("tenant-create").click()
     page.wait_for_url("**/staff/tenants/initech/")

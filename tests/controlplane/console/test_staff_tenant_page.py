@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,9 @@ from controlplane.tenants.limits.models import ScopeLimits
 from controlplane.tenants.limits.services import prepaid_stop_set, tenant_limits_set
 from controlplane.tenants.members.models import Invitation
 from controlplane.tenants.models import Tenant
-from controlplane.tenants.services import user_create
+from controlplane.tenants.services import tenant_suspend, user_create
+from tests.controlplane.conftest import write_checkpoint
+from tests.controlplane.console.conftest import make_adapter, make_team, use
 from tests.controlplane.console.form_tags import form_tag, send
 
 pytestmark = pytest.mark.django_db
@@ -288,3 +291,23 @@ def test_the_list_of_tenants_is_searched_and_paged_with_their_use(staff: Client)
     assert 'data-testid="page-next"' in listed
     assert listed.count(">Robotics ") == 50
     assert "No tenants found" in staff.get("/staff/tenants/", {"search": "<b>none"}).content.decode()
+
+
+def test_the_page_shows_what_the_tenant_has_and_how_it_is(staff: Client, tmp_path: Path) -> None:
+    base = base_model_register(name="tiny", source=write_checkpoint(tmp_path / "checkpoint"))
+    team = make_team("acme", "Acme Robotics")
+    make_adapter(team, base, "support-bot")
+    use(team, base, "support-bot", days=1)
+    tenant_suspend(tenant=team.tenant, reason="unpaid")
+    page = staff.get(URL + "?days=7").content.decode()
+    for part, text in (
+        ("tenant-adapters", "support-bot"),
+        ("tenant-keys", "acme backend"),
+        ("tenant-members", "dev@acme.example"),
+        ("tenant-invoices", "No invoices yet"),
+    ):
+        section = page[page.index(f'data-testid="{part}"') :]
+        assert text in section[: section.index("</section>")]
+    assert re.search(r'data-testid="home-tokens">13\.6k', page)
+    assert page.index("tenant-resume") < page.index("tenant-stats"), "the remedy stands first"
+    assert staff.get("/staff/audit/?tenant=acme").status_code == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import html
 import io
 import json
 import re
@@ -65,8 +66,8 @@ def text_of(client: Client, query: dict[str, Any] | None = None, status: int = 2
 
 
 def chart(page: str) -> Any:
-    (found,) = re.findall(r'<script id="usage-data" type="application/json">(.*?)</script>', page)
-    return json.loads(found)
+    (found,) = re.findall(r'id="usage-chart"[^>]* data-chart="([^"]*)"', page)
+    return json.loads(html.unescape(found))
 
 
 def exported(client: Client, **query: str) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from typing import Any
 
 import pytest
@@ -300,3 +301,51 @@ def test_pages_of_targets(staff: Client) -> None:
     assert "http://b:2" in staff.get("/staff/targets/").content.decode()
     staff.post("/staff/targets/vllm/remove")
     assert not Target.objects.exists()
+
+
+def test_the_target_form_keeps_values_and_sends_those_of_the_chosen_kind(staff: Client) -> None:
+    page = staff.get("/staff/targets/").content.decode()
+    assert 'value="local" data-kind="local" checked' in page
+    assert '<dialog class="dialog dialog-wide" id="add-target" aria-labelledby="add-target-title">' in page
+    entered = {"name": "Here", "host": "gpu-1", "region": "eu-west-1", "token": "s3cret"}
+    wrong = staff.post("/staff/targets/", {"kind": "local", **entered})
+    assert wrong.status_code == 422
+    page = wrong.content.decode()
+    assert 'aria-labelledby="add-target-title" open>' in page
+    for value in ("Here", "gpu-1", "eu-west-1"):
+        assert f'value="{value}"' in page
+    assert "s3cret" not in page
+    assert re.search(r'id="error-target-name"[^>]*>.*lower-case letters', page)
+    assert staff.post("/staff/targets/", {"kind": "local", **entered, "name": "here"}).status_code == 302
+    made = Target.objects.get()
+    assert (made.kind, made.host, made.region, made.sealed_credentials) == ("local", "gpu-1", "", "")
+    assert staff.post("/staff/targets/", {"kind": "cloud", "name": "x"}).status_code == 422
+
+
+def test_the_deployment_form_sends_what_the_targets_kind_takes(staff: Client, tiny: BaseModel) -> None:
+    target_create(name="vllm", kind="openai_http", urls=["http://a:1"])
+    page = staff.get("/staff/deployments/new").content.decode()
+    assert '<option value="vllm" data-kind="openai_http">' in page
+    assert 'name="min_copies" inputmode="numeric" maxlength="4" placeholder="1" value="1"' in page
+    form = {"name": "tiny", "target": "vllm", "base_model": tiny.name, "min_copies": "4", "max_copies": "4"}
+    hidden = {"instance_type": "ml.g5.xlarge", "endpoint": "shared", "options-max_loras": "8"}
+    assert staff.post("/staff/deployments/new", form | hidden).status_code == 302
+    made = Deployment.objects.get()
+    assert (made.instance_type, made.endpoint, made.options, made.min_copies) == ("", "", {}, 1)
+
+
+def test_copies_have_one_form_which_keeps_what_was_entered(
+    staff: Client, cloud: Target, tiny: BaseModel
+) -> None:
+    deployment_create(name="llama", target=cloud, base_model=tiny, instance_type="ml.g6e.2xlarge")
+    url = "/staff/deployments/llama"
+    assert staff.post(f"{url}/scaling", {"metric": "concurrency", "target": "4"}).status_code == 302
+    staff.post(f"{url}/change", {"min_copies": "2", "max_copies": "5"})
+    assert staff.post(f"{url}/scaling", {"metric": "concurrency", "target": "9"}).status_code == 302
+    page = staff.get(f"{url}/").content.decode()
+    assert len(re.findall(r'name="min_copies"', page)) == len(re.findall(r'name="max_copies"', page)) == 1
+    assert "2 to 5 copies now" in page
+    wrong = staff.post(f"{url}/change", {"min_copies": "many", "max_copies": "7"}).content.decode()
+    assert 'name="min_copies" value="many"' in wrong
+    assert 'name="max_copies" value="7"' in wrong
+    assert re.search(r'id="error-min_copies"[^>]*>.*valid integer', wrong)

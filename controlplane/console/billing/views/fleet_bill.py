@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -17,26 +16,25 @@ from controlplane.billing.reports.fleet_bill import BY, Attribution, fleet_attri
 from controlplane.billing.reports.instance_prices import instance_price_list, instance_price_set
 from controlplane.billing.reports.models import Plan
 from controlplane.console.amounts import nano_entered
-from controlplane.console.day_range import last_days, range_asked
+from controlplane.console.day_range import DAYS_30, presets_shown, range_asked
 from controlplane.console.form_errors import FormErrors, parsed, posted
 from controlplane.console.pages import staff_page
 from controlplane.deployments.models import Target
 from controlplane.deployments.selectors import target_get, target_list
-
-_DAYS: Final = 30
 
 
 @staff_page("GET")
 def attribution(request: HttpRequest) -> HttpResponse:
     """Show the bill of a range of days, divided among the tenants to the nano-unit."""
     values = {"by": request.GET.get("by") or BY[0], "region": request.GET.get("region", "").strip() or REGION}
-    found, (start, end) = None, last_days(_DAYS)
+    found, (start, end) = None, DAYS_30.dates
     with FormErrors(request) as errors:
         start, end = range_asked(request)
         found = fleet_attribution(start=start, end=end, **values)
     context = {
         "start": start,
         "end": end,
+        "presets": presets_shown(request),
         "values": values,
         "measures": BY,
         "found": found,

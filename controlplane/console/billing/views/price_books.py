@@ -11,8 +11,9 @@ from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 
 from controlplane.billing.in_force import meter_prices, read_day, terms_on
-from controlplane.billing.invoices.selectors import invoice_get, invoice_list
+from controlplane.billing.invoices.selectors import invoice_get, invoice_list, invoice_list_by_id
 from controlplane.billing.invoices.services import invoice_finalize
+from controlplane.billing.ledger.selectors import invoices_unpaid
 from controlplane.billing.models import PriceBook, PriceBookTerm
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.selectors import (
@@ -34,10 +35,12 @@ from controlplane.billing.services import hosting_price_set, price_book_create, 
 from controlplane.billing.terms import term_create, term_end, term_remove
 from controlplane.console.amounts import whole
 from controlplane.console.billing.price_timeline import lanes, readable
+from controlplane.console.day_range import LAST_MONTH
 from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
 from controlplane.console.pages import staff_page
+from controlplane.console.paging import CHOICES
 from controlplane.errors import ControlPlaneError, InvalidInputError, NotFoundError
-from controlplane.tenants.selectors import tenant_get
+from controlplane.tenants.selectors import tenant_get, tenant_list
 
 SHOWN: Final = 200
 
@@ -132,8 +135,19 @@ def _term(request: HttpRequest, book: PriceBook) -> PriceBookTerm:
 
 @staff_page("GET")
 def invoices(request: HttpRequest) -> HttpResponse:
-    """List all tenants' invoices, newest first."""
-    return render(request, "staff/invoices.html", {"invoices": invoice_list(tenant=None)[:SHOWN]})
+    """List all tenants' invoices, or (`?status=`) the drafts or the unpaid ones, newest first."""
+    unpaid, status = invoices_unpaid(), request.GET.get("status", "")
+    if status == "unpaid":
+        found = invoice_list_by_id(ids=unpaid)
+    else:
+        found = invoice_list(tenant=None, status="draft" if status == "draft" else "")
+    context = {
+        "invoices": [(row, unpaid.get(row.pk, 0)) for row in found[:SHOWN]],
+        "status": status,
+        "tenants": tenant_list()[:CHOICES],
+        "last_month": LAST_MONTH.dates[0],
+    }
+    return render(request, "staff/invoices.html", context)
 
 
 @staff_page("POST")

@@ -37,6 +37,7 @@ from controlplane.billing.reports.tenant_savings import (
     tenant_saving,
 )
 from controlplane.console.amounts import hours_text
+from controlplane.console.day_range import preset_asked, presets_shown
 from controlplane.console.form_errors import FormErrors, parsed
 from controlplane.console.pages import staff_page, tenant_page
 from controlplane.tenants.models import Tenant
@@ -52,6 +53,8 @@ def tenant_savings(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     The range of days, by default the last 30, and the other fields are the REST API's.
     """
     given = {name: text for name in _FIELDS if (text := request.GET.get(name, "").strip())}
+    if "start" not in given and "end" not in given:
+        given["start"], given["end"] = map(str, preset_asked(request).dates)
     errors, saving = FormErrors(request), None
     values: dict[str, Any] = {}
     with errors:
@@ -63,6 +66,7 @@ def tenant_savings(request: HttpRequest, tenant: Tenant) -> HttpResponse:
             saving = tenant_saving(tenant=tenant, **values)
     context = {
         "values": {**{name: str(value) for name, value in values.items()}, **given},
+        "presets": presets_shown(request),
         "machines": machines,
         "tiers": TIERS,
         "region": REGION,

@@ -11,16 +11,17 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from controlplane.canaries.sides import rollout_sides
-from controlplane.catalog.selectors import base_model_get, base_model_list
-from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, nested
+from controlplane.catalog.selectors import base_model_get, base_model_list, variant_list_all
+from controlplane.console.deployments.form import COMPUTE, FIELDS, OPTIONS, asked_of, defaults, nested
 from controlplane.console.deployments.instance_costs import copy_cost, fallback_costs, instances_priced
 from controlplane.console.deployments.scaling_form import FIELDS as SCALING_FIELDS
 from controlplane.console.deployments.scaling_form import form_values, policy_values
-from controlplane.console.form_errors import FormErrors, RefusalMessage, parsed, posted
+from controlplane.console.form_errors import FormErrors, parsed
 from controlplane.console.pages import staff_page
+from controlplane.console.paging import CHOICES
 from controlplane.deployments.comparison import compare, observed_copies
 from controlplane.deployments.containers.images import DEFAULT_IMAGE, IMAGES, Family
-from controlplane.deployments.models import Deployment, Target
+from controlplane.deployments.models import Deployment
 from controlplane.deployments.phases.forecast import forecast_of
 from controlplane.deployments.phases.selectors import predictions_of, scale_up_list, warnings_of
 from controlplane.deployments.phases.timeline import phase_names, predicted, timelines
@@ -47,13 +48,12 @@ from controlplane.deployments.services import (
     scaling_clear,
     scaling_set,
 )
-from controlplane.deployments.targets.api import TargetInput
-from controlplane.deployments.targets.services import target_create, target_remove
 
 _SHOWN: Final = 50
 _STEPS: Final = 20
 """Most steps on the page, which has its forms below them."""
 _SCALE_UPS: Final = 10
+_CHANGED: Final = ("min_copies", "max_copies", "adapter_scope")
 
 
 @staff_page("GET")
@@ -69,11 +69,14 @@ def new(request: HttpRequest) -> HttpResponse:
     # A link fills in fields by its query, such as a merged copy's page its variant and hosting.
     sent = request.POST if request.method == "POST" else request.GET
     values: dict[str, str] = {name: sent.get(name, "").strip() for name in (*FIELDS, *OPTIONS)}
+    if request.method == "GET":
+        values = defaults(values)
     errors = FormErrors(request)
     if request.method == "POST":
         with errors:
-            wanted = parsed(DeploymentInput, nested(values))
-            wanted["target"] = target_get(name=wanted["target"])
+            target = target_get(name=values["target"])
+            wanted = parsed(DeploymentInput, nested(asked_of(target.kind, values)))
+            wanted["target"] = target
             wanted["base_model"] = base_model_get(name=wanted["base_model"])
             return redirect("console:staff-deployment", deployment=deployment_create(**wanted).name)
     placed = {field.replace(".", "-"): text for field, text in errors.items()}
@@ -85,6 +88,7 @@ def new(request: HttpRequest) -> HttpResponse:
         "form_error": " ".join(text for field, text in placed.items() if field not in values),
         "targets": target_list(),
         "bases": base_model_list(),
+        "variants": variant_list_all()[:CHOICES],
         "hostings": Deployment.Hosting.choices,
         "scopes": Deployment.Scope.choices,
         "images": [image for image in IMAGES.values() if not image.problem],
@@ -118,13 +122,13 @@ def status(request: HttpRequest, deployment: str) -> HttpResponse:
 def change(request: HttpRequest, deployment: str) -> HttpResponse:
     """Change the number of copies and the adapter scope."""
     found = deployment_get(name=deployment)
-    names = ("min_copies", "max_copies", "adapter_scope")
+    values = {name: request.POST.get(name, "").strip() for name in _CHANGED}
     with FormErrors(request) as errors:
-        sent = parsed(DesiredInput, {name: request.POST.get(name, "").strip() for name in names})
+        sent = parsed(DesiredInput, values)
         deployment_update(deployment=found, **sent)
         messages.success(request, _("Saved. The reconciler applies the change."))
         return redirect("console:staff-deployment", deployment=deployment)
-    context = _context(found) | {"change_error": errors.text}
+    context = _context(found) | {"change": {"values": values, "errors": errors}}
     return errors.render("console/deployments/detail.html", context)
 
 
@@ -159,30 +163,6 @@ def remove(request: HttpRequest, deployment: str) -> HttpResponse:
     return redirect("console:staff-deployment", deployment=deployment)
 
 
-@staff_page("GET", "POST")
-def targets(request: HttpRequest) -> HttpResponse:
-    """List the targets of deployments, and the form that adds one."""
-    values, errors = posted(request, TargetInput), FormErrors(request, conflict_field="name")
-    if request.method == "POST":
-        with errors:
-            target_create(**parsed(TargetInput, {**values, "urls": values["urls"].split()}))
-            return redirect("console:staff-targets")
-    context = {
-        "targets": target_list().prefetch_related("deployments"),
-        "values": values,
-        "kinds": Target.Kind.choices,
-    }
-    return errors.render("console/deployments/targets.html", context)
-
-
-@staff_page("POST")
-def target_delete(request: HttpRequest, target: str) -> HttpResponse:
-    """Delete a target without deployments."""
-    with RefusalMessage(request):
-        target_remove(target=target_get(name=target))
-    return redirect("console:staff-targets")
-
-
 def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
     placements = placement_list(deployment=deployment)
     row = scaling_of(deployment)
@@ -193,6 +173,7 @@ def _context(deployment: Deployment, *, copies: int = 1) -> dict[str, Any]:
     forecast = forecast_of(deployment)
     return {
         "policy": policy,
+        "change": {"values": {name: getattr(deployment, name) for name in _CHANGED}, "errors": {}},
         "warnings": [*warnings_of(deployment), *filter(None, [unserved_adapters(deployment)])],
         "asked_copies": copies,
         "predictions": predicted(predictions_of(deployment, copies=copies)),

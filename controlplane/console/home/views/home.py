@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -13,9 +13,10 @@ from controlplane.billing.price_list import PriceList
 from controlplane.catalog.models import BaseModel
 from controlplane.catalog.selectors import base_model_list
 from controlplane.console.adapters.snippets import snippets
+from controlplane.console.bars import HEIGHT, WIDTH
 from controlplane.console.billing.spend import budget_state
-from controlplane.console.day_range import last_days
-from controlplane.console.home.figures import HEIGHT, WIDTH, home_figures
+from controlplane.console.day_range import UP_TO_A_MONTH, WEEK, preset_asked, presets_shown
+from controlplane.console.home.figures import home_figures
 from controlplane.console.home.first_steps import FirstSteps, first_steps_of
 from controlplane.console.home.to_do import to_do
 from controlplane.console.pages import page_access, tenant_page
@@ -23,22 +24,18 @@ from controlplane.tenants.limits.selectors import tenant_limits_get
 from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
-RANGES: Final = (1, 7, 30)
-_DEFAULT: Final = 7
-
 
 @tenant_page(read=Permission.TENANT_READ)
 def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Show the tenant's overview of `?days=` days, ending today."""
-    days = _days_asked(request)
+    """Show the tenant's overview of a range, by default the last 7 days."""
     access, prices, limits = page_access(request), PriceList.load(), tenant_limits_get(tenant=tenant)
-    used = _used(tenant, days, prices)
-    currency, a_day_nano = used["currency"], used["figures"].nano // days
+    used = _used(request, tenant, prices)
+    currency, a_day_nano = used["currency"], used["figures"].nano // used["days"]
     pays = access.may(Permission.BILLING_READ)
     budget = budget_state(limits=limits, prices=prices) if pays else None
     context = {
         **used,
-        "ranges": [(count, count == days) for count in RANGES],
+        "presets": presets_shown(request, default=WEEK, choices=UP_TO_A_MONTH),
         "budget_state": budget,
         "to_do": to_do(access=access, limits=limits, budget=budget, currency=currency, a_day_nano=a_day_nano),
         "statuses": _statuses(tenant),
@@ -52,7 +49,7 @@ def home(request: HttpRequest, tenant: Tenant) -> HttpResponse:
 @tenant_page(read=Permission.TENANT_READ)
 def figures(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """Return the figures, which the page polls."""
-    return render(request, "console/home_figures.html", _used(tenant, _days_asked(request), PriceList.load()))
+    return render(request, "console/home_figures.html", _used(request, tenant, PriceList.load()))
 
 
 @tenant_page(read=Permission.TENANT_READ)
@@ -61,17 +58,14 @@ def first_steps(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     return render(request, "console/first_steps.html", {**_steps(first_steps_of(tenant)), "polled": True})
 
 
-def _days_asked(request: HttpRequest) -> int:
-    asked = request.GET.get("days", "")
-    return int(asked) if asked in map(str, RANGES) else _DEFAULT
-
-
-def _used(tenant: Tenant, days: int, prices: PriceList) -> dict[str, Any]:
-    """Return the figures' context for the last `days` days."""
-    start, end = last_days(days)
+def _used(request: HttpRequest, tenant: Tenant, prices: PriceList) -> dict[str, Any]:
+    """Return the figures' context for the range of the request."""
+    preset = preset_asked(request, default=WEEK, choices=UP_TO_A_MONTH)
+    start, end = preset.dates
     found, report = home_figures(tenant=tenant, start=start, end=end, prices=prices)
     return {
-        "days": days,
+        "preset": preset,
+        "days": (end - start).days + 1,
         "figures": found,
         "total": report.total,
         "currency": report.currency,

@@ -80,8 +80,8 @@ def _create(request: HttpRequest, values: dict[str, str]) -> Tenant:
 
 @staff_page("GET")
 def tenant(request: HttpRequest, slug: str) -> HttpResponse:
-    """Show one tenant: limits, quota, payments, export, deletion."""
-    return render(request, "staff/tenant.html", tenant_context(tenant_get(slug=slug)))
+    """Show one tenant: usage, spend, keys, adapters, members, invoices, limits, and the actions on it."""
+    return render(request, "staff/tenant.html", tenant_context(request, tenant_get(slug=slug)))
 
 
 @staff_page("POST")

@@ -41,7 +41,7 @@ def limits(request: HttpRequest, slug: str) -> HttpResponse:
         tenant_limits_set(tenant=found, **limits_entered(values))
         messages.success(request, _("Limits saved. They take effect within a second."))
         return redirect("console:staff-tenant", slug=slug)
-    context = tenant_context(found)
+    context = tenant_context(request, found)
     context["limits_form"] |= {"values": values, "errors": errors, "seen": errors.seen}
     return errors.render("staff/tenant.html", context)
 
@@ -59,7 +59,7 @@ def quota(request: HttpRequest, slug: str) -> HttpResponse:
         quota_set(tenant=found, **_quota_entered(values))
         messages.success(request, _("Quota saved."))
         return redirect("console:staff-tenant", slug=slug)
-    context = tenant_context(found)
+    context = tenant_context(request, found)
     context["quota_form"] |= {"values": values, "errors": errors, "seen": errors.seen}
     return errors.render("staff/tenant.html", context)
 

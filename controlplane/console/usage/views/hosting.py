@@ -15,7 +15,7 @@ from controlplane.billing.hosting_costs import HostingCost, hosting_costs
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import adapter_name
 from controlplane.console.amounts import hours_text
-from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
+from controlplane.console.day_range import DAYS_30, presets_shown, range_asked
 from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import staff_page, tenant_page
 from controlplane.metering.hosting.report import HostingRow, hosting_report
@@ -65,11 +65,13 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         start, end = range_asked(request)
         lines, total = _hosted(tenant.pk, start, end)
     if errors:
-        start, end = last_days(DEFAULT_DAYS)
+        start, end = DAYS_30.dates
         lines, total = _hosted(tenant.pk, start, end)
     lines.sort(key=lambda line: (line.nano is not None, -(line.nano or 0), line.adapter, line.base_model))
     context = {
-        **_range_context(start, end),
+        "start": start,
+        "end": end,
+        "presets": presets_shown(request),
         "currency": PriceList.load().currency(),
         "total": total,
         "sums": total.hours(),
@@ -87,13 +89,15 @@ def fleet(request: HttpRequest) -> HttpResponse:
         start, end = range_asked(request)
         runs = hosting_report(tenant=None, start=start, end=end, group_by=groups)
     if errors:
-        start, end = last_days(DEFAULT_DAYS)
+        start, end = DAYS_30.dates
         runs = hosting_report(tenant=None, start=start, end=end, group_by=groups)
     held = hosting_report(tenant=None, start=start, end=end, group_by=("tenant", "tier"))
     tenants = [row for row in held if row.kind in (HostingKind.ADAPTER, HostingKind.STORAGE)]
     tenants.sort(key=lambda row: (row.kind, row.group["tier"], -row.quantity_seconds, row.group["tenant"]))
     context = {
-        **_range_context(start, end),
+        "start": start,
+        "end": end,
+        "presets": presets_shown(request),
         "totals": _totals(row for row in held if row.kind in _FLEET),
         "runs": [row for row in runs if row.kind in _FLEET],
         "tenants": tenants[:SHOWN],
@@ -125,8 +129,3 @@ def _totals(rows: Iterable[HostingRow]) -> list[tuple[str, str, str]]:
     for row in rows:
         sums[row.kind] += row.quantity_seconds
     return [(kind.value, hours_text(sums[kind]), str(kind.label)) for kind in _FLEET]
-
-
-def _range_context(start: dt.date, end: dt.date) -> dict[str, object]:
-    presets = [(count, last_days(count) == (start, end)) for count in PRESETS]
-    return {"start": start, "end": end, "presets": presets}

@@ -12,7 +12,7 @@ from django.shortcuts import render
 from contracts.usage_event import STATUSES
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.request_costs import requests_nano
-from controlplane.console.day_range import last_days, range_asked
+from controlplane.console.day_range import UP_TO_A_MONTH, WEEK, presets_shown, range_asked
 from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import tenant_page
 from controlplane.console.usage.request_rows import request_rows
@@ -29,7 +29,6 @@ from controlplane.tenants.models import Tenant
 from controlplane.tenants.roles import Permission
 
 SHOWN: Final = 50
-_DAYS: Final = 7
 _TEXTS: Final = ("project", "key", "model", "adapter", "alias", "status", "error_code")
 
 
@@ -37,11 +36,11 @@ _TEXTS: Final = ("project", "key", "model", "adapter", "alias", "status", "error
 def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     """List the newest matching requests; `?before=<event>` continues the list."""
     page, prices = RequestPage((), ""), PriceList.load()
-    wanted = RequestFilter(*last_days(_DAYS))
+    wanted = RequestFilter(*WEEK.dates)
     before = request.GET.get("before", "")
     with FormErrors(request) as errors:
         texts = {name: request.GET.get(name, "").strip()[:200] for name in _TEXTS}
-        start, end = range_asked(request, default=_DAYS)
+        start, end = range_asked(request, default=WEEK, choices=UP_TO_A_MONTH)
         wanted = RequestFilter(start, end, **texts)
         page = request_page(tenant=tenant.pk, wanted=wanted, before=before, size=SHOWN)
     context = {
@@ -51,6 +50,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         "searched": SEARCHED if page.older and len(page.rows) < SHOWN else None,
         "is_first": not before,
         "wanted": wanted,
+        "presets": presets_shown(request, default=WEEK, choices=UP_TO_A_MONTH),
         "statuses": STATUSES,
         "most_days": MOST_DAYS,
         "kept_days": settings.GRAFTWORK.usage_keep_days,

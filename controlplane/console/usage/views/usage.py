@@ -22,7 +22,7 @@ from controlplane.billing.usage_explorer import (
     usage_explore,
 )
 from controlplane.billing.usage_report import UsageRow, usage_report
-from controlplane.console.day_range import DEFAULT_DAYS, PRESETS, last_days, range_asked
+from controlplane.console.day_range import DAYS_30, presets_shown, range_asked
 from controlplane.console.downloads import download
 from controlplane.console.form_errors import FormErrors
 from controlplane.console.pages import tenant_page
@@ -42,7 +42,7 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         asked = question_of(request)
         found = usage_explore(tenant=tenant, asked=asked, prices=prices)
     if errors:
-        asked = Question(*last_days(DEFAULT_DAYS))
+        asked = Question(*DAYS_30.dates)
         found = usage_explore(tenant=tenant, asked=asked, prices=prices)
     names = _names(tenant, asked, found)
     limits = tenant_limits_get(tenant=tenant)
@@ -119,7 +119,7 @@ def _state(request: HttpRequest, asked: Question) -> dict[str, Any]:
         return f"?{query.urlencode()}"
 
     return {
-        "presets": [(days, last_days(days) == (asked.start, asked.end)) for days in PRESETS],
+        "presets": presets_shown(request),
         "groups": EXPLORED,
         "buckets": BUCKETS,
         "measures": MEASURES,
