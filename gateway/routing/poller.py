@@ -89,7 +89,7 @@ class LoadPoller:
             if copy.kind == "worker":
                 known.report = None
                 if isinstance(error, _NO_ANSWER):
-                    self._away.add(copy.id)
+                    self._lost(copy, error)
             elif isinstance(error, _NO_ANSWER):
                 await self._check_health(session, copy)  # its report may be slow while it serves
             else:
@@ -122,9 +122,7 @@ class LoadPoller:
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
             known.report = None
-            self._away.add(copy.id)
-            if not isinstance(error, TimeoutError):
-                known.restarted()  # its process has ended
+            self._lost(copy, error)
             return
         if status >= 500:
             known.engine_died()
@@ -135,8 +133,15 @@ class LoadPoller:
             known.healthy(asked_at=asked_at)
         self._answered(copy)
 
+    def _lost(self, copy: CopyRoute, error: Exception) -> None:
+        """Note that a copy does not answer; unless it is only late, its process has ended."""
+        self._away.add(copy.id)
+        if not isinstance(error, TimeoutError):
+            self._fleet.copy(copy.id).restarted()
+
     def _answered(self, copy: CopyRoute) -> None:
         """Let a request try a copy that was away."""
+        self._fleet.copy(copy.id).answered()
         if copy.id in self._away:
             self._away.discard(copy.id)
             self._fleet.copy(copy.id).breaker.allow_probe()
