@@ -89,7 +89,7 @@ class LoadPoller:
             if copy.kind == "worker":
                 known.report = None
                 if isinstance(error, _NO_ANSWER):
-                    self._lost(copy, error)
+                    self._note_silence(copy, error)
             elif isinstance(error, _NO_ANSWER):
                 await self._check_health(session, copy)  # its report may be slow while it serves
             else:
@@ -122,7 +122,7 @@ class LoadPoller:
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
             known.report = None
-            self._lost(copy, error)
+            self._note_silence(copy, error)
             return
         if status >= 500:
             known.engine_died()
@@ -133,7 +133,7 @@ class LoadPoller:
             known.healthy(asked_at=asked_at)
         self._answered(copy)
 
-    def _lost(self, copy: CopyRoute, error: Exception) -> None:
+    def _note_silence(self, copy: CopyRoute, error: Exception) -> None:
         """Note that a copy does not answer; unless it is only late, its process has ended."""
         self._away.add(copy.id)
         if not isinstance(error, TimeoutError):

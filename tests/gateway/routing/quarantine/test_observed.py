@@ -1,4 +1,4 @@
-"""What a gateway observes of engines' deaths."""
+"""The deaths of engines that a gateway observes, and the suspects of each."""
 
 from __future__ import annotations
 
