@@ -108,10 +108,12 @@ class RequestPreparer:
         for part, ticket in zip(parts, tickets, strict=True):
             part.ticket = ticket
 
-    async def hold(self, context: RequestContext, models: Sequence[Resolution]) -> bool:
+    async def hold(
+        self, context: RequestContext, models: Sequence[Resolution], *, waited: float = 0.0
+    ) -> bool:
         """Wait for a copy of the first of `models` that can get one, unless any of them has a copy now.
 
-        Returns True if it waited; `refresh` must follow.
+        Returns True if it waited; `refresh` must follow. `waited`: seconds that the request waited before.
         """
         able = [
             model for model in models if not model.is_excluded and (model.copies or model.route.hold_seconds)
@@ -127,7 +129,11 @@ class RequestPreparer:
         context.trace.pause()
         try:
             await self._room.copies(
-                resolution, context.caller.tenant, len(context.body), reads_images=bool(context.call.images)
+                resolution,
+                context.caller.tenant,
+                len(context.body),
+                reads_images=bool(context.call.images),
+                waited=waited,
             )
         finally:
             context.trace.resume()
