@@ -7,6 +7,7 @@ import signal
 import sys
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from benchmarks.canned_upstream import create_app
 
@@ -19,7 +20,7 @@ def main() -> None:
     port, deadly = int(sys.argv[1]), sys.argv[2]
 
     @web.middleware
-    async def kill(request: web.Request, handler: web.Handler) -> web.StreamResponse:  # type: ignore[name-defined]
+    async def kill(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.can_read_body and deadly in await request.text():
             os.kill(os.getpid(), signal.SIGKILL)
         return await handler(request)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -114,7 +115,7 @@ class MortalServers:
         command = [sys.executable, "-m", "tests.gateway.mortal_server"]
         self.processes.extend(subprocess.Popen([*command, str(port), deadly]) for port in ports)
         for port in ports:
-            eventually(lambda port=port: is_open(port))
+            eventually(partial(is_open, port))
         return [f"http://127.0.0.1:{port}" for port in ports]
 
 

@@ -144,7 +144,7 @@ def _share_release(row: AdapterQuarantine) -> None:
 
     def release(pipe: Pipeline) -> None:
         text: Any = pipe.hget(QUARANTINES, row.engine_name)
-        seconds, micros = client.time()  # type: ignore[misc]
+        seconds, micros = client.time()
         pipe.multi()
         if text is None or _moment(Quarantine.from_json(text).at) != row.held_at:
             return

@@ -106,7 +106,7 @@ class QuarantineFeed:
             recorded = _deaths(await cast(Any, pipe.get(key)))
             earlier = await _quarantines(pipe)
             deaths = with_death(recorded, Death(observed.copy, now, observed.suspects))
-            pipe.multi()
+            pipe.multi()  # type: ignore[no-untyped-call]
             pipe.set(
                 key, json.dumps([asdict(death) for death in deaths[-_MOST_DEATHS:]]), ex=int(WINDOW_SECONDS)
             )
@@ -119,7 +119,7 @@ class QuarantineFeed:
                     ", ".join(found.copies),
                 )
 
-        await self._redis.transaction(record, key, QUARANTINES)  # type: ignore[arg-type]
+        await self._redis.transaction(record, key, QUARANTINES)
 
     async def _refresh(self) -> None:
         found = await _quarantines(self._redis)
