@@ -271,6 +271,7 @@ _EVERY_S = {
     "webhooks.forget": 3600.0,
     "monitoring.evaluate_alarms": 15.0,
     "monitoring.notify_alarms": 60.0,
+    "monitoring.sync_quarantines": 5.0,
     "monitoring.export_metrics": 60.0,
     "monitoring.forget": 3600.0,
     "operations.purge_tenants": 600.0,

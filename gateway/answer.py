@@ -20,7 +20,6 @@ from gateway.api.whole_answer import WholeAnswer
 from gateway.backends.base import Backend, BackendRequest, BackendStream
 from gateway.backends.error_event import stream_error
 from gateway.errors import (
-    EngineDied,
     GatewayError,
     NotServed,
     UpstreamBroken,
@@ -32,7 +31,7 @@ from gateway.errors import (
     error_code,
     failure_status,
 )
-from gateway.routing.fleet import CopySlot
+from gateway.routing.copy_slot import CopySlot
 from gateway.usage.metering import Attempt
 
 _PARSED_BYTES: Final = 64 << 10
@@ -103,8 +102,8 @@ class Answer:
             return first
         try:
             return self._follow(await self._receive())
-        except (UpstreamBroken, UpstreamTimeout):
-            self._place.failed()
+        except (UpstreamBroken, UpstreamTimeout) as error:
+            self._place.failed(error)
             raise
 
     async def _first_events(self) -> bytes:
@@ -197,7 +196,7 @@ class Answer:
         failure = stream_error(error, self.request.request_id)
         # Before the answer has begun, `end` counts every kind of failure.
         if self._begun and isinstance(failure, UpstreamBroken):
-            self._place.failed(engine_died=isinstance(failure, EngineDied))
+            self._place.failed(failure)
         return failure
 
     def __enter__(self) -> Self:
@@ -228,6 +227,8 @@ class Answer:
                 attempt.finish("interrupted", "shutdown")
         elif error is not None:
             attempt.finish("error", "internal_error")
+        elif self._begun:
+            self._place.completed()
         if self._stream is not None:
             self._stream.close()
         self._place.release()
@@ -237,7 +238,7 @@ class Answer:
         if isinstance(error, Waking | NotServed):
             return  # the copy is only starting, or was not asked
         if isinstance(error, UpstreamBroken | UpstreamUnreachable | UpstreamTimeout):
-            self._place.failed(engine_died=isinstance(error, EngineDied))
+            self._place.failed(error)
         elif isinstance(error, UpstreamBusy) and error.of_copy:
             self._place.cool_down(_seconds(error.after))
         else:

@@ -96,7 +96,7 @@ class Dispatcher:
         if attempt.span is not None:
             request.traceparent = attempt.span.traceparent
         self.counters.attempts += 1
-        place = self._fleet.acquire(copy, request.adapter)
+        place = self._fleet.acquire(copy, request.adapter, resolution.base)
         return Answer(request, attempt, place)
 
     def _attempts(self, context: RequestContext) -> Iterator[BackendRequest]:

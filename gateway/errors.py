@@ -36,6 +36,7 @@ GatewayError
     ├── LimitsUnavailable        the rest of a budget cannot be read
     ├── UsageLogUnavailable      usage cannot be recorded, so no work is accepted
     ├── Stopping                 the gateway is stopping
+    ├── AdapterQuarantined       engines died with the adapter, so it is held back for a time
     ├── UpstreamBusy             the backend has no room or lacks the adapter's files; its own Retry-After
     └── UpstreamUnreachable      no copy of the base model answers
         └── Waking               it is scaled to zero, and its first copy did not start in time
@@ -280,6 +281,14 @@ class Stopping(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("This gateway is shutting down. Retry: another gateway answers the request.")
+
+
+class AdapterQuarantined(Unavailable):
+    code = "adapter_quarantined"
+
+    def __init__(self, message: str, *, retry_after: int) -> None:
+        super().__init__(message, param="model")
+        self.retry_after = retry_after
 
 
 class UpstreamBusy(Unavailable):

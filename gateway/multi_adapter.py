@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from time import perf_counter
 from typing import Any, Final, TypeVar
 
 from contracts.usage_event import part_id
@@ -62,9 +63,10 @@ class MultiAdapter:
         self._resolve(context, parts, subject)
         await self._preparer.admit_all(context, parts)
         try:
-            # A copy that serves one part's adapter may not serve another's.
+            # A copy that serves one part's adapter may not serve another's. The call's time is that of all.
+            began = perf_counter()
             for part in parts:
-                if await self._preparer.hold(context, part.models):
+                if await self._preparer.hold(context, part.models, waited=perf_counter() - began):
                     self._preparer.refresh(context, subject)
                     self._resolve(context, parts, subject)
             merged = MergedAnswer(context.call, context.id, context.trace.started_ns // 1_000_000_000)

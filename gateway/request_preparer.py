@@ -14,6 +14,7 @@ from gateway.routing import Authorizer, Resolution, fallbacks, resolve
 from gateway.routing.endpoints import serving
 from gateway.routing.images import images_not_served, reading_images, refuses_images
 from gateway.routing.not_served import not_served
+from gateway.routing.quarantine import QuarantineFeed
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
 
@@ -25,10 +26,15 @@ class RequestPreparer:
     """
 
     def __init__(
-        self, feed: RouteFeed, authorizer: Authorizer, admission: Admission, room: WaitingRoom
+        self,
+        feed: RouteFeed,
+        authorizer: Authorizer,
+        admission: Admission,
+        room: WaitingRoom,
+        quarantine: QuarantineFeed,
     ) -> None:
         self._feed, self._authorizer = feed, authorizer
-        self._admission, self._room = admission, room
+        self._admission, self._room, self._quarantine = admission, room, quarantine
 
     def resolve(self, context: RequestContext, subject: str) -> None:
         """Look up the request's model and its fallbacks in the context's table.
@@ -38,6 +44,7 @@ class RequestPreparer:
             AdapterNotServed: no copy can serve the adapter, and no fallback can.
             EndpointNotServed: no copy of its base model has the endpoint.
             ImagesNotServed: the request has images, and no copy of its models reads them.
+            AdapterQuarantined: the adapter is held back, and there is no fallback that is not.
         """
         table, caller, call = context.table, context.caller, context.call
         resolution = resolve(table, caller.tenant, call.model, subject, allowed=caller.models)
@@ -52,6 +59,7 @@ class RequestPreparer:
         # Refuse before the reservation and the waiting room: neither a retry nor a wait would help.
         if resolution.is_excluded and all(other.is_excluded for other in context.models[1:]):
             raise not_served(resolution)
+        context.models = self._quarantine.admitted(context.models)
         if call.images:
             self._resolve_images(context)
         context.check = partial(self._check, context.scope, call.model, subject)
@@ -103,10 +111,12 @@ class RequestPreparer:
         for part, ticket in zip(parts, tickets, strict=True):
             part.ticket = ticket
 
-    async def hold(self, context: RequestContext, models: Sequence[Resolution]) -> bool:
+    async def hold(
+        self, context: RequestContext, models: Sequence[Resolution], *, waited: float = 0.0
+    ) -> bool:
         """Wait for a copy of the first of `models` that can get one, unless any of them has a copy now.
 
-        Returns True if it waited; `refresh` must follow.
+        Returns True if it waited; `refresh` must follow. `waited`: seconds that the request waited before.
         """
         able = [
             model for model in models if not model.is_excluded and (model.copies or model.route.hold_seconds)
@@ -122,7 +132,11 @@ class RequestPreparer:
         context.trace.pause()
         try:
             await self._room.copies(
-                resolution, context.caller.tenant, len(context.body), images=len(context.call.images)
+                resolution,
+                context.caller.tenant,
+                len(context.body),
+                images=len(context.call.images),
+                waited=waited,
             )
         finally:
             context.trace.resume()

@@ -36,6 +36,7 @@ from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Fleet
 from gateway.routing.not_served import read_engines
 from gateway.routing.poller import LoadPoller
+from gateway.routing.quarantine import QuarantineFeed
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
 from gateway.settings import Settings
@@ -76,6 +77,7 @@ class Resources:
         self._observe()
         self._meter = Meter(self._wal, settings.gateway_id, self.observer)
         self._fleet = Fleet()
+        self._quarantine = QuarantineFeed(self._redis, self._fleet.deaths)
         self._headers = CopyHeaders(settings.fleet_token, settings.openai_http_key)
         self._broker = Broker(self._limits_redis, self._wal.slot.id)
         self._answer(authorizer)
@@ -110,7 +112,7 @@ class Resources:
         admission = Admission(
             self._broker, queue_seconds=settings.queue_seconds, queue_length=settings.queue_length
         )
-        preparer = RequestPreparer(self.feed, authorizer, admission, self._room)
+        preparer = RequestPreparer(self.feed, authorizer, admission, self._room, self._quarantine)
         multi_adapter = MultiAdapter(preparer, dispatcher, self._meter, self.observer, self.drain)
         self.completions = Completions(
             preparer,
@@ -125,7 +127,14 @@ class Resources:
         answers = AnswerStore(self._answers_redis, settings.fleet_token)
         self.idempotency = Idempotency(answers, self.completions.serve)
         self.state = GatewayState(
-            self._wal, self._shipper, self.feed, self._fleet, self._broker, dispatcher.counters, self._room
+            self._wal,
+            self._shipper,
+            self.feed,
+            self._fleet,
+            self._broker,
+            dispatcher.counters,
+            self._room,
+            self._quarantine,
         )
 
     def start(self) -> None:
@@ -138,6 +147,7 @@ class Resources:
         start("load poller", poller.run())
         start("limits", self._broker.run())
         start("waiting room", self._room.run())
+        start("quarantines", self._quarantine.run())
         start("meter", self._meter.run())
         start("usage shipper", self._shipper.run())
         start("prompt log", self._prompts.run())

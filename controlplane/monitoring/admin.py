@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from controlplane.monitoring.models import Alarm, AlarmChange, MetricExport
+from controlplane.monitoring.models import AdapterQuarantine, Alarm, AlarmChange, MetricExport
 from controlplane.platform.http.read_only_admin import ReadOnlyAdmin
 
 
@@ -20,6 +20,12 @@ class AlarmAdmin(ReadOnlyAdmin):
 class AlarmChangeAdmin(ReadOnlyAdmin):
     list_display = ("alarm", "before", "after", "at", "notify_at")
     list_select_related = ("alarm",)
+
+
+@admin.register(AdapterQuarantine)
+class AdapterQuarantineAdmin(ReadOnlyAdmin):
+    list_display = ("__str__", "base_model", "times", "held_at", "until", "released_at")
+    search_fields = ("engine_name",)
 
 
 @admin.register(MetricExport)

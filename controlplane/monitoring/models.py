@@ -166,6 +166,49 @@ class AlarmChange(models.Model):
         return f"{self.alarm_id}: {self.before} to {self.after}"
 
 
+class AdapterQuarantine(models.Model):
+    """A time in which gateways hold back an adapter version, and the progress of its e-mail.
+
+    Gateways decide it and share it in Redis. It has no foreign keys, so that it outlives what it names.
+    """
+
+    engine_name = models.CharField(max_length=200)
+    tenant_slug = models.CharField(max_length=63)
+    adapter = models.CharField(max_length=63)
+    version = models.PositiveIntegerField()
+    base_model = models.CharField(max_length=100)
+    copies = models.JSONField(help_text="Ids of the copies whose engines died.")
+    times = models.PositiveIntegerField(help_text="How often it was held back in a row.")
+    held_at = models.DateTimeField()
+    until = models.DateTimeField(help_text="End of the time; earlier if it is released.")
+    released_at = models.DateTimeField(null=True, blank=True)
+    notify_at = models.DateTimeField(
+        null=True, blank=True, help_text="When the mail is due. Null if none is due or it was sent."
+    )
+    notify_attempts = models.PositiveSmallIntegerField(default=0)
+    notified = models.JSONField(
+        null=True, blank=True, help_text="Ids of users who have received the mail or no longer need it."
+    )
+
+    class Meta:
+        ordering = ("-held_at", "-pk")
+        constraints = [models.UniqueConstraint(fields=["engine_name", "held_at"], name="quarantine_once")]
+        indexes = [
+            models.Index(
+                fields=["notify_at"], condition=models.Q(notify_at__isnull=False), name="quarantine_due"
+            ),
+            models.Index(fields=["-held_at", "-id"], name="quarantine_listed"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_slug}/{self.adapter}@v{self.version}"
+
+    @property
+    def is_held(self) -> bool:
+        """True while gateways refuse the version's requests."""
+        return self.released_at is None and self.until > timezone.now()
+
+
 class MetricExport(models.Model):
     """Progress of a target's export of metrics to CloudWatch."""
 

@@ -7,6 +7,7 @@ from typing import Final
 from django.urls import URLPattern
 
 from controlplane.monitoring import api
+from controlplane.monitoring.quarantines import api as quarantines_api
 from controlplane.platform.http.routes import route
 
 MONITORING_ROUTES: Final[list[URLPattern]] = [
@@ -24,4 +25,10 @@ MONITORING_ROUTES: Final[list[URLPattern]] = [
     route("fleet/alarms", api.FleetAlarmsApi, "fleet-alarms"),
     route("fleet/alarms/<int:operator_alarm_id>", api.FleetAlarmApi, "fleet-alarm"),
     route("fleet/alarms/<int:operator_alarm_id>/history", api.FleetAlarmHistoryApi, "fleet-alarm-history"),
+    route("fleet/quarantines", quarantines_api.QuarantinesApi, "fleet-quarantines"),
+    route(
+        "fleet/quarantines/<int:quarantine_id>/release",
+        quarantines_api.QuarantineReleaseApi,
+        "fleet-quarantine-release",
+    ),
 ]

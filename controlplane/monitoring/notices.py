@@ -17,7 +17,9 @@ from controlplane.tenants.models import Membership, User
 from controlplane.tenants.roles import GRANTS, Permission
 
 NOTIFY_TASK: Final = "monitoring.notify_alarm"
-_ROLES: Final = [role for role, permissions in GRANTS.items() if Permission.ADAPTERS_WRITE in permissions]
+ADAPTER_ROLES: Final = [
+    role for role, permissions in GRANTS.items() if Permission.ADAPTERS_WRITE in permissions
+]
 """Roles that receive the mail: owners, admins and engineers."""
 
 
@@ -39,7 +41,7 @@ def _messages(change: AlarmChange, notified: list[int]) -> Iterator[tuple[int, E
         people = User.objects.filter(is_staff=True, is_active=True)
     else:
         page = reverse("console:alarm", args=(alarm.tenant.pk, alarm.pk))
-        members = Membership.objects.filter(tenant=alarm.tenant, role__in=_ROLES)
+        members = Membership.objects.filter(tenant=alarm.tenant, role__in=ADAPTER_ROLES)
         people = User.objects.filter(is_active=True, pk__in=members.values("user"))
     context = {"change": change, "alarm": alarm, "page": f"{settings.GRAFTWORK.web_url}{page}"}
     subject, body = mail_texts("monitoring/alarm", context)

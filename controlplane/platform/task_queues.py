@@ -62,6 +62,7 @@ MAIL_LIMITS_S: Final = {
     "members.send_invitations": DEFAULT_LIMIT_S,
     "monitoring.notify_alarm": DEFAULT_LIMIT_S,
     "monitoring.notify_alarms": DEFAULT_LIMIT_S,
+    "monitoring.notify_quarantine": DEFAULT_LIMIT_S,
     "sign_up.send": DEFAULT_LIMIT_S,
     "sign_up.send_due": DEFAULT_LIMIT_S,
     "webhooks.notify_disabled": DEFAULT_LIMIT_S,

@@ -12,6 +12,9 @@ EVENTS: Final = {
     "adapter.version.refused": "A version failed validation; see `reason`.",
     "adapter.alias.changed": "An alias was created, moved, split, rolled back or deleted (`version` is "
     "null).",
+    "adapter.version.quarantined": "Engines died while they ran a version; its requests are refused until "
+    "`until`.",
+    "adapter.version.released": "The operator released a quarantined version; it can be called again.",
     "adapter.deleted": "An adapter was deleted with its versions and aliases.",
     "adapter.restored": "A deleted adapter was restored.",
     "deployment.copy.added": "A copy of a base model was added; `copies` is the new number.",

@@ -10,6 +10,7 @@ from gateway.admission import Broker
 from gateway.observability import families as f
 from gateway.routing.counters import RoutingCounters
 from gateway.routing.fleet import Fleet
+from gateway.routing.quarantine import QuarantineFeed
 from gateway.routing.route_feed import RouteFeed
 from gateway.routing.waiting_room import WaitingRoom
 from gateway.usage.shipper import Shipper
@@ -29,6 +30,7 @@ class GatewayState:
     broker: Broker
     counters: RoutingCounters
     room: WaitingRoom
+    quarantine: QuarantineFeed
 
     def gauges(self) -> Iterator[tuple[f.Family, dict[str, str], float]]:
         yield f.BACKLOG, {}, self.backlog
@@ -37,6 +39,7 @@ class GatewayState:
         yield f.ROUTES_AGE, {}, self.feed.age
         yield f.REDIS_AWAY, {}, 1 if self.broker.away else 0
         yield f.HELD, {}, self.room.held
+        yield f.QUARANTINED, {}, self.quarantine.held
         for copy_id, copy in self.fleet.known().items():
             yield f.COPY_IN_FLIGHT, {"copy": copy_id}, copy.in_flight
             yield f.BREAKER, {"copy": copy_id}, _STATES[copy.breaker.state]
@@ -47,6 +50,7 @@ class GatewayState:
         yield f.RETRIES_DENIED, {}, self.counters.retries_denied
         yield f.FALLBACKS, {}, self.counters.fallbacks
         yield f.NO_COPY, {}, self.counters.no_copy
+        yield f.ENGINE_DEATHS, {}, self.fleet.deaths.total
         yield f.SHIPPED, {}, self.shipper.num_shipped
         for copy_id, copy in self.fleet.known().items():
             yield f.OPENINGS, {"copy": copy_id}, copy.breaker.openings

@@ -47,10 +47,12 @@ RETRIES_DENIED: Final = Family("retries_denied_total", "counter", "Retries that 
 FALLBACKS: Final = Family("fallbacks_total", "counter", "Requests that another model answered.")
 NO_COPY: Final = Family("no_copy_total", "counter", "Requests for a model none of whose copies took one.")
 OPENINGS: Final = Family("breaker_openings_total", "counter", "Times that a copy's circuit breaker opened.")
+ENGINE_DEATHS: Final = Family("engine_deaths_total", "counter", "Deaths of copies' engines with requests.")
 SHIPPED: Final = Family("usage_shipped_total", "counter", "Usage events moved to Redis.")
 SERIES_REFUSED: Final = Family("metrics_refused_total", "counter", "Series for which the file had no room.")
 IN_FLIGHT: Final = Family("requests_in_flight", "gauge", "Requests under way.")
 HELD: Final = Family("requests_held", "gauge", "Requests that wait for the first copy of their model.")
+QUARANTINED: Final = Family("adapters_quarantined", "gauge", "Adapters held back after engines' deaths.")
 COPY_IN_FLIGHT: Final = Family("copy_requests_in_flight", "gauge", "Requests under way at a copy.")
 BREAKER: Final = Family("breaker_state", "gauge", "0 closed, 1 half open, 2 open.")
 BACKLOG: Final = Family("usage_log_backlog_bytes", "gauge", "Usage on disk that is not in Redis yet.")
@@ -80,10 +82,12 @@ FAMILIES: Final = (
     FALLBACKS,
     NO_COPY,
     OPENINGS,
+    ENGINE_DEATHS,
     SHIPPED,
     SERIES_REFUSED,
     IN_FLIGHT,
     HELD,
+    QUARANTINED,
     COPY_IN_FLIGHT,
     BREAKER,
     BACKLOG,

@@ -28,6 +28,8 @@ from typing import Final
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import AdapterHomes, CopyRoute
 from gateway.routing.breaker import Breaker
+from gateway.routing.copy_slot import CopySlot
+from gateway.routing.quarantine.observed import BASE, EngineDeaths
 
 OVERLOAD: Final = 0.25
 """Excess over the mean load that a copy may have, unless it has less than ALWAYS."""
@@ -72,10 +74,13 @@ class Copy:
     __slots__ = (
         "_changed",
         "_clock",
+        "_deaths",
         "_died_at",
+        "_id",
         "_lacking",
         "_used",
         "active",
+        "base",
         "breaker",
         "draining",
         "in_flight",
@@ -87,8 +92,16 @@ class Copy:
         "seed",
     )
 
-    def __init__(self, copy_id: str, clock: Callable[[], float], chance: random.Random) -> None:
+    def __init__(
+        self,
+        copy_id: str,
+        clock: Callable[[], float],
+        chance: random.Random,
+        deaths: EngineDeaths | None = None,
+    ) -> None:
         self._clock = clock
+        self._id, self._deaths = copy_id, deaths or EngineDeaths(clock)
+        self.base = ""
         self.seed = _hash(copy_id.encode())
         self.breaker = Breaker(clock=clock, chance=chance.random)
         self.in_flight = 0
@@ -130,7 +143,26 @@ class Copy:
 
     def engine_died(self) -> None:
         """Note that the copy's engine is dead: its server is about to end."""
+        if not self._dead_for:
+            self._deaths.engine_died(self._id, self.base, self._models)
         self._died_at = self._clock()
+
+    def broke(self) -> None:
+        """Note that a connection to the copy broke, perhaps because its process ended."""
+        self._deaths.broke(self._id, self.base, self._models)
+
+    def answered(self) -> None:
+        """Note that the copy's process lives."""
+        self._deaths.answered(self._id)
+
+    def completed(self, adapter: str) -> None:
+        """Note that the copy has answered a request completely."""
+        self._deaths.completed(self.base, adapter)
+
+    @property
+    def _models(self) -> set[str]:
+        """Engine names of this gateway's requests in flight; BASE if any is without an adapter."""
+        return {*self.active, *([BASE] if self.in_flight > self.active.total() else [])}
 
     def healthy(self, *, asked_at: float) -> None:
         """Note that the server was healthy when it was asked, so an earlier death is over."""
@@ -138,7 +170,8 @@ class Copy:
             self._died_at = None
 
     def restarted(self) -> None:
-        """Forget what a server of an earlier life had: its adapters and its endpoints."""
+        """Note that the server's process ended, and forget its adapters and its endpoints."""
+        self._deaths.process_ended(self._id)
         self.listed(frozenset(), ())
         self.paths, self.paths_read = None, False
         self._lacking.clear()
@@ -214,45 +247,6 @@ class Copy:
         return report is not None and digest in report.adapters
 
 
-class CopySlot:
-    """A request's slot on a copy, from `Fleet.acquire` until `release`."""
-
-    __slots__ = ("_adapter", "_adapters", "_copy", "_probe", "_reported")
-
-    def __init__(self, copy: Copy, adapters: Counter[str], adapter: str) -> None:
-        self._copy, self._adapters, self._adapter = copy, adapters, adapter
-        self._reported = False
-        self._probe = copy.breaker.begin()
-        copy.in_flight += 1
-        if adapter:
-            adapters[adapter] += 1
-            copy.active[adapter] += 1
-
-    def succeeded(self) -> None:
-        """Note that the copy answered, even by a refusal."""
-        self._copy.breaker.succeed(probe=self._probe)
-        self._reported, self._probe = True, False
-
-    def failed(self, *, engine_died: bool = False) -> None:
-        """Note that the copy broke or could not be reached."""
-        if engine_died:
-            self._copy.engine_died()
-        self._copy.breaker.fail(probe=self._probe)
-        self._reported, self._probe = True, False
-
-    def cool_down(self, seconds: float) -> None:
-        """Note that the copy asked for no new requests for `seconds`."""
-        self._copy.cool_down(seconds)
-
-    def release(self) -> None:
-        if not self._reported:
-            self._copy.breaker.release(probe=self._probe)
-        self._copy.in_flight -= 1
-        if self._adapter:
-            _take_one(self._adapters, self._adapter)
-            _take_one(self._copy.active, self._adapter)
-
-
 class Fleet:
     """The copies that this gateway knows, by id. Use it on the event loop only."""
 
@@ -263,12 +257,13 @@ class Fleet:
         self._chance = chance or random.Random()  # noqa: S311 - spreads load, keeps no secret
         self._copies: dict[str, Copy] = {}
         self._adapters: Counter[str] = Counter()
+        self.deaths = EngineDeaths(clock)
 
     def copy(self, copy_id: str) -> Copy:
         """Return a copy's state, which is empty for a new copy."""
         found = self._copies.get(copy_id)
         if found is None:
-            found = self._copies[copy_id] = Copy(copy_id, self._clock, self._chance)
+            found = self._copies[copy_id] = Copy(copy_id, self._clock, self._chance, self.deaths)
         return found
 
     def known(self) -> dict[str, Copy]:
@@ -281,9 +276,11 @@ class Fleet:
         for key in gone:
             del self._copies[key]
 
-    def acquire(self, copy: CopyRoute, adapter: AdapterRef | None) -> CopySlot:
-        """Take a place at a copy from `choose`."""
-        return CopySlot(self.copy(copy.id), self._adapters, "" if adapter is None else adapter.name)
+    def acquire(self, copy: CopyRoute, adapter: AdapterRef | None, base: str = "") -> CopySlot:
+        """Take a place at a copy of `base` from `choose`."""
+        known = self.copy(copy.id)
+        known.base = base
+        return CopySlot(known, self._adapters, "" if adapter is None else adapter.name)
 
     def wait(self, copies: Iterable[CopyRoute]) -> int:
         """Return the whole seconds, at least 1, until one of the copies may accept a request."""
@@ -351,12 +348,6 @@ class Fleet:
             near = islice(ranked, filled + 1)
             yield from sorted(near, key=lambda pair: _rank(beginning, pair[1]))
         yield from ranked
-
-
-def _take_one(counts: Counter[str], name: str) -> None:
-    counts[name] -= 1
-    if not counts[name]:
-        del counts[name]
 
 
 def _hash(key: bytes) -> int:

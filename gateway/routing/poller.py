@@ -54,27 +54,41 @@ class LoadPoller:
         self._headers = headers
         self._away: set[str] = set()
         self._silent: dict[str, float] = {}
+        self._polled: set[str] = set()
+        """Ids of the copies whose poll is under way."""
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def run(self) -> None:
-        """Poll all copies at once, each interval; one that does not answer delays the next round."""
+        """Poll each copy once an interval; a slow copy delays only its own next poll."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls or True)
-        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+            asyncio.TaskGroup() as polls,
+        ):
             while True:
                 started = time.monotonic()
                 with suppress(RoutesUnavailable):
                     bases = self._feed.current().bases.values()
                     copies = {copy.id: copy for base in bases for copy in base.copies}
                     self._fleet.keep(copies)
-                    await self._ask_all(session, copies.values())
+                    for copy in self._due(copies.values()):
+                        self._polled.add(copy.id)
+                        polls.create_task(self._poll(session, copy))
                 await asyncio.sleep(max(0.1, started + self._interval - time.monotonic()))
 
-    async def _ask_all(self, session: aiohttp.ClientSession, copies: Iterable[CopyRoute]) -> None:
+    def _due(self, copies: Iterable[CopyRoute]) -> list[CopyRoute]:
+        """Return the copies to poll now: those that report, and whose last poll has ended."""
         now = time.monotonic()
         self._silent = {copy_id: until for copy_id, until in self._silent.items() if until > now}
-        asked = (copy for copy in copies if copy.kind in _PATHS and copy.id not in self._silent)
-        await asyncio.gather(*(self._ask(session, copy) for copy in asked))
+        waiting = self._silent.keys() | self._polled
+        return [copy for copy in copies if copy.kind in _PATHS and copy.id not in waiting]
+
+    async def _poll(self, session: aiohttp.ClientSession, copy: CopyRoute) -> None:
+        try:
+            await self._ask(session, copy)
+        finally:
+            self._polled.discard(copy.id)
 
     async def _ask(self, session: aiohttp.ClientSession, copy: CopyRoute) -> None:
         known = self._fleet.copy(copy.id)
@@ -89,7 +103,7 @@ class LoadPoller:
             if copy.kind == "worker":
                 known.report = None
                 if isinstance(error, _NO_ANSWER):
-                    self._away.add(copy.id)
+                    self._note_silence(copy, error)
             elif isinstance(error, _NO_ANSWER):
                 await self._check_health(session, copy)  # its report may be slow while it serves
             else:
@@ -122,9 +136,7 @@ class LoadPoller:
                 status = response.status
         except (aiohttp.ClientError, OSError) as error:
             known.report = None
-            self._away.add(copy.id)
-            if not isinstance(error, TimeoutError):
-                known.restarted()  # its process has ended
+            self._note_silence(copy, error)
             return
         if status >= 500:
             known.engine_died()
@@ -135,8 +147,15 @@ class LoadPoller:
             known.healthy(asked_at=asked_at)
         self._answered(copy)
 
+    def _note_silence(self, copy: CopyRoute, error: Exception) -> None:
+        """Note that a copy does not answer; unless it is only late, its process has ended."""
+        self._away.add(copy.id)
+        if not isinstance(error, TimeoutError):
+            self._fleet.copy(copy.id).restarted()
+
     def _answered(self, copy: CopyRoute) -> None:
         """Let a request try a copy that was away."""
+        self._fleet.copy(copy.id).answered()
         if copy.id in self._away:
             self._away.discard(copy.id)
             self._fleet.copy(copy.id).breaker.allow_probe()

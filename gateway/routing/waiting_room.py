@@ -67,17 +67,27 @@ class WaitingRoom:
             self._bell.set()
         self._asked[base] = time.monotonic() + DEMAND_SECONDS
 
-    async def copies(self, resolution: Resolution, tenant: str, size: int, *, images: int = 0) -> None:
+    async def copies(
+        self,
+        resolution: Resolution,
+        tenant: str,
+        size: int,
+        *,
+        images: int = 0,
+        waited: float = 0.0,
+    ) -> None:
         """Wait until the base model has copies, will get none, or is gone; then resolve the model again.
 
         Args:
             size: bytes of the request.
             images: wait for a copy that reads so many images.
+            waited: seconds of the request's time that are already over.
 
         Raises:
             Waking: the room is full, or the request's time is over.
         """
-        base, seconds, adapter = resolution.base, resolution.route.hold_seconds, resolution.adapter
+        base, adapter = resolution.base, resolution.adapter
+        seconds = resolution.route.hold_seconds - waited
         with self.place(base, tenant, size, seconds) as left:
             while left() > 0:
                 await asyncio.sleep(min(POLL_SECONDS, left()))

@@ -65,6 +65,7 @@ UNRECORDED = {
     "controlplane.monitoring.cloudwatch.export.metrics_export": "which minutes of metrics were sent",
     "controlplane.monitoring.evaluation.alarms_evaluate": "the history of states is a journal of its own",
     "controlplane.monitoring.evaluation.changes_forget": "the history of states is kept for a fixed time",
+    "controlplane.monitoring.quarantines.services.quarantines_forget": "kept for a fixed time",
     "controlplane.metering.insert.events_insert": "usage is a journal of its own",
     "controlplane.metering.services.usage_write": "usage is a journal of its own",
     "controlplane.metering.partitions.events_drop": "usage is kept for as long as a setting says",

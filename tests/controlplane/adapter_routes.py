@@ -36,6 +36,8 @@ ADAPTER_ROUTES: dict[str, dict[str, str]] = {
     "fleet-alarms": {"get": "staff", "post": "staff"},
     "fleet-alarm": {"get": "staff", "patch": "staff", "delete": "staff"},
     "fleet-alarm-history": {"get": "staff"},
+    "fleet-quarantines": {"get": "staff"},
+    "fleet-quarantine-release": {"post": "staff"},
 }
 ADAPTER_PAGES: dict[str, dict[str, str]] = {
     "adapters": {"get": "adapters.read"},

@@ -97,6 +97,8 @@ STAFF_PAGES = {
     "staff-alarms": "get",
     "staff-alarm": "get",
     "staff-alarm-delete": "post",
+    "staff-quarantines": "get",
+    "staff-quarantine-release": "post",
 }
 """Pages for staff alone -> how they are asked for."""
 STAFF_LISTS = (
@@ -135,6 +137,7 @@ STAFF_LISTS = (
     "staff-comparison-new",
     "staff-assessment-new",
     "staff-alarms",
+    "staff-quarantines",
 )
 
 _THINGS = {
@@ -143,6 +146,7 @@ _THINGS = {
     "staff-usage-source-delete": "source",
     "staff-alarm": "operator_alarm_id",
     "staff-alarm-delete": "operator_alarm_id",
+    "staff-quarantine-release": "quarantine_id",
 }
 """Pages whose address names what no other's does -> the name of its value in the world."""
 

@@ -36,6 +36,7 @@ from controlplane.metering.partitions import partitions_ensure
 from controlplane.metering.prompt_log.models import KeptPrompt
 from controlplane.metering.prompt_log.services import prompt_log_set
 from controlplane.metering.sources import source_create
+from controlplane.monitoring.models import AdapterQuarantine
 from controlplane.monitoring.services import alarm_create
 from controlplane.operations.models import TenantDeletion
 from controlplane.tenants.members.services import invitation_create
@@ -215,7 +216,27 @@ def _alarms(own: Tenant) -> dict[str, str]:
     alarm.changes.create(
         before="OK", after="ALARM", reason="2 of the last 3 periods are > 5 %.", values=[9.0]
     )
-    return {"alarm": str(alarm.pk), "alarm_id": str(alarm.pk), "operator_alarm_id": str(of_operator.pk)}
+    return {
+        "alarm": str(alarm.pk),
+        "alarm_id": str(alarm.pk),
+        "operator_alarm_id": str(of_operator.pk),
+        "quarantine_id": str(_quarantine().pk),
+    }
+
+
+def _quarantine() -> AdapterQuarantine:
+    """Create a quarantine in force of the tenant's adapter."""
+    return AdapterQuarantine.objects.create(
+        engine_name=f"t_{OWN}.a_pirate.v1.{'ab' * 6}",
+        tenant_slug=OWN,
+        adapter="pirate",
+        version=1,
+        base_model="tiny-base",
+        copies=["copy-1", "copy-2"],
+        times=1,
+        held_at=timezone.now(),
+        until=timezone.now() + dt.timedelta(hours=1),
+    )
 
 
 def _request() -> UsageEventRow:

@@ -93,6 +93,7 @@ STAFF_PAGES = {
     "staff-monitoring": "?range=week",
     "staff-alarms": "",
     "staff-alarm": "",
+    "staff-quarantines": "",
     "staff-optimizations": "",
     "staff-optimization-new": "",
     "staff-optimization": "",

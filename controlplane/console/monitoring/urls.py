@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from controlplane.console.monitoring.views import alarms, metrics
+from controlplane.console.monitoring.views import alarms, metrics, quarantines
 
 tenant_urls = [
     path("monitoring/", metrics.index, name="monitoring"),
@@ -18,4 +18,6 @@ urls = [
     path("staff/alarms/", alarms.staff_index, name="staff-alarms"),
     path("staff/alarms/<int:alarm>/", alarms.staff_detail, name="staff-alarm"),
     path("staff/alarms/<int:alarm>/delete", alarms.staff_delete, name="staff-alarm-delete"),
+    path("staff/quarantines/", quarantines.index, name="staff-quarantines"),
+    path("staff/quarantines/<int:quarantine>/release", quarantines.release, name="staff-quarantine-release"),
 ]

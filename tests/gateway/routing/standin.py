@@ -45,7 +45,8 @@ class StandIn:
     behave(status=503, retry_after="2", code="unavailable") refuses with that;
     behave(fault="reset") breaks the connection without an answer;
     behave(fault="empty") answers HTTP 200, then breaks off before the first byte;
-    behave(fault="engine_died") answers as vLLM does for each request that its engine died with;
+    behave(fault="engine_died") answers as vLLM does for each request that its engine died with; with
+    model="..." only requests for that model end the engine;
     behave(load={...}) answers `GET /load` so, which else is 404.
     """
 
@@ -109,6 +110,8 @@ class StandIn:
         async def misbehave(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.path.startswith("/v1/"):
                 self._num_calls += 1
+                if self._behaviour.get("model", "") not in await request.text():
+                    return await handler(request)
                 if "status" in self._behaviour:
                     return self._refusal()
                 if self._behaviour.get("fault") == "engine_died":

@@ -14,7 +14,9 @@ import pytest
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import AdapterHomes, CopyRoute
-from gateway.routing.fleet import ALWAYS, DIGEST, OVERLOAD, SLOT_CHOICES, CopySlot, Fleet, Report
+from gateway.errors import UpstreamUnreachable
+from gateway.routing.copy_slot import CopySlot
+from gateway.routing.fleet import ALWAYS, DIGEST, OVERLOAD, SLOT_CHOICES, Fleet, Report
 from tests.gateway.conftest import reference
 
 ADAPTERS = [reference("acme", f"bot-{number}") for number in range(400)]
@@ -228,7 +230,7 @@ def test_who_drains_rests_or_is_open_is_left_out() -> None:
     assert fleet.choose(copies, None, bytes, {"copy-2"}) is None
     for _ in range(5):
         place = fleet.acquire(copies[2], None)
-        place.failed()
+        place.failed(UpstreamUnreachable("gone"))
         place.release()
     assert fleet.choose(copies, None, bytes) is None
     assert fleet.wait(copies) == 1

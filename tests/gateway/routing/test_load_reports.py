@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -251,6 +252,34 @@ def test_a_slow_metrics_page_is_no_absence_and_a_dead_engine_is(
         finally:
             task.cancel()
             await runner.cleanup()
+
+    asyncio.run(work())
+
+
+def test_a_copy_that_hangs_delays_no_other_copys_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "ANSWER_SECONDS", 60.0)
+    asked: Counter[str] = Counter()
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        asked[request.path] += 1
+        if request.path == "/slow/metrics":
+            await asyncio.Event().wait()
+        return web.Response(text=VLLM)
+
+    async def work() -> None:
+        runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.05)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        table = route_table(f"{url}/slow", f"{url}/fast", kind="openai_http")
+        loads = LoadPoller(Feed(table), Fleet(), CopyHeaders("hush", ""), interval=0.1)  # type: ignore[arg-type]
+        task = asyncio.create_task(loads.run())
+        try:
+            await eventually_async(lambda: asked["/fast/metrics"] >= 3)
+        finally:
+            task.cancel()
+            await runner.cleanup()
+        assert asked["/slow/metrics"] == 1, "the poll that hangs is not repeated beside itself"
 
     asyncio.run(work())
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -13,9 +14,15 @@ import pytest
 from contracts.base_routes import BaseRoute
 from contracts.demand import demand_key
 from contracts.route_table import RouteTable
+from gateway.api.dialect import ApiDialect
+from gateway.api.schema import COMPLETIONS, Call
 from gateway.errors import Waking
+from gateway.multi_adapter import MultiAdapter
+from gateway.request_context import RequestContext
+from gateway.request_preparer import RequestPreparer
+from gateway.routing import Resolution, resolve
 from gateway.routing.waiting_room import BYTES, WaitingRoom
-from tests.gateway.conftest import ControlPlane, GatewayProcess, route_table
+from tests.gateway.conftest import ControlPlane, GatewayProcess, request_context, route_table
 from tests.gateway.test_app import ask, post
 from tests.waiting import eventually
 
@@ -68,6 +75,57 @@ def test_a_call_with_several_adapters_waits_in_one_place(
     answer = asked.result(60)
     assert (answer.status_code, len(answer.json()["choices"])) == (200, 64)
     assert answer.json()["usage"]["completion_tokens"] == 64
+
+
+def test_the_prompts_of_a_call_share_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call whose first prompt has used up the time does not wait again for its second."""
+    now = [100.0]
+    monkeypatch.setattr("gateway.multi_adapter.perf_counter", lambda: now[0])
+    waits: list[float] = []
+
+    class Preparer(RequestPreparer):
+        def __init__(self) -> None:
+            pass
+
+        def resolve(self, context: RequestContext, subject: str) -> None:
+            context.models = (resolve(asleep(), "acme", context.call.model),)
+
+        def refresh(self, context: RequestContext, subject: str) -> None:
+            pass
+
+        async def admit_all(self, context: RequestContext, parts: Sequence[RequestContext]) -> None:
+            for part in parts:
+                part.ticket = context.ticket
+
+        async def hold(
+            self, context: RequestContext, models: Sequence[Resolution], *, waited: float = 0.0
+        ) -> bool:
+            waits.append(waited)
+            now[0] += 20
+            if waited >= models[0].route.hold_seconds:
+                raise WaitingRoom.waking("base")
+            return True
+
+    unused = cast(Any, None)
+    prompts = {"prompt": ["a", "b", "c"]}
+    call = Call(COMPLETIONS, "base", False, unused, prompts, adapters=("bot", "bot", "base"))
+    context = request_context(ApiDialect(call), resolve(asleep(), "acme", "base"))
+    context.watch = unused
+    with pytest.raises(Waking):
+        asyncio.run(MultiAdapter(Preparer(), unused, unused, unused, unused).serve(context, "r1"))
+    assert waits == [0.0, 20.0, 40.0]
+
+
+@pytest.mark.parametrize(("waited", "over"), [(0.0, False), (30.0, True)])
+def test_a_request_waits_for_what_is_left_of_its_time(waited: float, over: bool) -> None:
+    class Feed:
+        def current(self) -> RouteTable:
+            return route_table("http://a")
+
+    room = WaitingRoom(cast(Any, Feed()), cast(Any, None), most=4)
+    waiting = room.copies(resolve(asleep(), "acme", "base"), "acme", 1, waited=waited)
+    with pytest.raises(Waking) if over else nullcontext():
+        asyncio.run(waiting)
 
 
 @pytest.mark.parametrize(("path", "status"), [("keys/k1", 401), ("bases/base", 404)])

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from contracts.adapters.reference import AdapterRef
 from contracts.vllm_metrics import VllmMetrics
+from controlplane.deployments.placement.quarantined import check_not_quarantined
 from controlplane.deployments.placement.residency.base import LOAD_SECONDS, CopyClient, Memory, Resident
 from controlplane.deployments.provisioners.base import ProvisioningError
 
@@ -46,6 +47,7 @@ class OpenAIHttpResidency:
         return frozenset()
 
     def pin(self, ref: AdapterRef) -> None:
+        check_not_quarantined(ref.name)
         parts = urlsplit(ref.uri)
         path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else ref.uri
         body = {"lora_name": ref.name, "lora_path": path}

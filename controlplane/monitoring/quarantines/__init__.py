@@ -1,0 +1,1 @@
+"""Adapters that gateways hold back: recorded, announced, and released by operators (ADR 89)."""
