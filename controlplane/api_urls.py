@@ -28,7 +28,7 @@ from controlplane.operations.deployment_urls import DEPLOYMENT_ROUTES
 from controlplane.operations.live_urls import LIVE_ROUTES
 from controlplane.optimization.optimization_urls import OPTIMIZATION_ROUTES
 from controlplane.platform.http.routes import route
-from controlplane.tenants.api import audit, keys, me, projects, tenants
+from controlplane.tenants.api import audit, keys, me, projects, staff_tokens, tenants
 from controlplane.tenants.limits import api as limits
 from controlplane.tenants.members import api as members
 from controlplane.webhooks import api as webhooks
@@ -70,6 +70,8 @@ urlpatterns = [
     route("keys/<str:public_id>/rotate", keys.ApiKeyRotationApi, "key-rotate"),
     route("keys/<str:public_id>/limits", limits.KeyLimitsApi, "key-limits"),
     route("limits", limits.OwnLimitsApi, "limits"),
+    route("staff-tokens", staff_tokens.StaffTokensApi, "staff-tokens"),
+    route("staff-tokens/<str:token_id>", staff_tokens.StaffTokenApi, "staff-token"),
     route("uploads", uploads.UploadsApi, "uploads"),
     route("uploads/<str:upload_id>", uploads.UploadApi, "upload"),
     route("source-credentials", credentials.SourceCredentialsApi, "source-credentials"),

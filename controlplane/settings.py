@@ -177,6 +177,7 @@ DATA_UPLOAD_MAX_NUMBER_FILES = 32
 
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
+        "controlplane.tenants.authentication.StaffTokenAuthentication",
         "controlplane.tenants.authentication.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],

@@ -9,15 +9,17 @@ from typing import Any, Final
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
 from contracts.addresses import Networks
 from controlplane.platform.audit.origin import Actor
 from controlplane.platform.http.addresses import request_address, request_client
 from controlplane.platform.http.throttling import take
-from controlplane.tenants.models import ApiKey
+from controlplane.tenants.models import ApiKey, StaffToken, User
 from controlplane.tenants.selectors import api_key_verify
 from controlplane.tenants.services import api_keys_touch
+from controlplane.tenants.services.staff_tokens import PREFIX, staff_token_verify
 
 _NOTED_EVERY: Final = timedelta(minutes=1)
 _GUESSES: Final = 60
@@ -47,12 +49,7 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
             return None
         api_key = api_key_verify(text=text.strip())
         if api_key is None:
-            # Count only wrong keys, per address, so that others' guesses never block a valid key.
-            if wait := take(f"guess:{request_client(request)}", per_minute=_GUESSES):
-                raise exceptions.Throttled(wait)
-            raise exceptions.AuthenticationFailed(
-                "this API key is unknown, revoked or expired: create a new one"
-            )
+            raise _refusal(request, "this API key is unknown, revoked or expired: create a new one")
         if api_key.allowed_networks is not None:
             _check_address(request, Networks(api_key.allowed_networks))
         now = timezone.now()
@@ -62,6 +59,48 @@ class ApiKeyAuthentication(authentication.BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="graftwork"'
+
+
+class StaffTokenAuthentication(authentication.BaseAuthentication):
+    """`Authorization: Bearer gs_<public id>_<secret>`; `request.auth` is the StaffToken."""
+
+    def authenticate(self, request: Request) -> tuple[User, StaffToken] | None:
+        scheme, _, text = request.headers.get("Authorization", "").partition(" ")
+        text = text.strip()
+        if scheme.lower() != "bearer" or not text.startswith(f"{PREFIX}_"):
+            return None
+        token = staff_token_verify(text=text)
+        if token is None:
+            raise _refusal(
+                request, "this staff token is unknown, revoked or expired, or its owner is no active staff"
+            )
+        # Refused here for every route, also for those of a tenant to which the person belongs.
+        if token.scope != StaffToken.Scope.WRITE and request.method not in SAFE_METHODS:
+            raise exceptions.PermissionDenied("this staff token has scope read: use one with scope write")
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        return 'Bearer realm="graftwork"'
+
+
+class StaffTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How staff tokens stand in the OpenAPI schema; drf-spectacular finds it."""
+
+    target_class = StaffTokenAuthentication
+    name = "staffToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
+        return {"type": "http", "scheme": "bearer", "description": "A staff member's personal access token."}
+
+
+def _refusal(request: Request, text: str) -> exceptions.APIException:
+    """Return the error for a wrong secret.
+
+    Only wrong ones are counted, per address, so that others' guesses never block a valid one.
+    """
+    if wait := take(f"guess:{request_client(request)}", per_minute=_GUESSES):
+        return exceptions.Throttled(wait)
+    return exceptions.AuthenticationFailed(text)
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

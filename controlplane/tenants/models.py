@@ -207,3 +207,30 @@ class ApiKey(models.Model):
     def old_secret_is_live(self) -> bool:
         """True while the secret before the last rotation is still valid."""
         return self.is_live and self.old_secret_until is not None and self.old_secret_until > timezone.now()
+
+
+class StaffToken(models.Model):
+    """A staff member's personal access token, `gs_<public_id>_<secret>`, for scripts that call the REST API.
+
+    Only the secret's SHA-256 is stored. It acts as its user, and is valid while the user is active staff.
+    """
+
+    class Scope(models.TextChoices):
+        READ = "read"
+        WRITE = "write"
+
+    public_id = models.CharField(max_length=16, primary_key=True)
+    user = models.ForeignKey(User, models.CASCADE, related_name="staff_tokens")
+    name = models.CharField(max_length=100)
+    secret_sha256 = models.CharField(max_length=64)
+    scope = models.CharField(max_length=10, choices=Scope.choices, help_text="`write` includes `read`.")
+    expires_at = models.DateTimeField()
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, help_text="With minute precision.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at", "public_id")
+
+    def __str__(self) -> str:
+        return f"gs_{self.public_id}_..."

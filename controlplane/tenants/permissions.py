@@ -11,7 +11,7 @@ from rest_framework.views import APIView
 from controlplane.errors import NotFoundError
 from controlplane.platform.row_security.scope import EVERYTHING, scope_set
 from controlplane.tenants.access import Access, key_access, user_access
-from controlplane.tenants.models import ApiKey, Tenant, User
+from controlplane.tenants.models import ApiKey, StaffToken, Tenant, User
 from controlplane.tenants.roles import Permission
 
 TENANT_HEADER: Final = "X-Graftwork-Tenant"
@@ -65,15 +65,24 @@ def tenant_reads_staff_writes(read: Permission) -> type[TenantPermission]:
 
 
 class Staff(BasePermission):
-    """Allows staff members with a session; no API key suffices."""
+    """Allows staff members with a session or a personal access token; no tenant's API key suffices."""
 
-    message = "only logged-in staff can do this, not API keys"
+    message = "only staff can do this, by a session or a staff token; not API keys"
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         if not (isinstance(request.user, User) and request.user.is_staff):
             return False
         scope_set(tenant=EVERYTHING)
         return True
+
+
+class StaffSession(Staff):
+    """Allows staff members with a session alone."""
+
+    message = "only logged-in staff can do this, not tokens or API keys"
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return not isinstance(request.auth, StaffToken) and super().has_permission(request, view)
 
 
 class UsageReporter(BasePermission):

@@ -18,7 +18,7 @@ from controlplane import api_urls
 from controlplane.console.urls import tenant_urls
 from controlplane.platform.http.permissions import Nobody
 from controlplane.platform.row_security.grants import web_role_grant
-from controlplane.tenants.permissions import Staff, TenantPermission, UsageReporter
+from controlplane.tenants.permissions import Staff, StaffSession, TenantPermission, UsageReporter
 from controlplane.tenants.roles import GRANTS, Permission, Role
 from tests.controlplane.adapter_routes import ADAPTER_PAGES, ADAPTER_ROUTES
 from tests.controlplane.billing.stated import BILLING_PAGES, BILLING_ROUTES
@@ -91,6 +91,8 @@ ROUTES: dict[str, dict[str, str]] = {
     "tenant-deletion": {"get": STAFF, "post": STAFF, "delete": STAFF},
     "users": {"get": STAFF, "post": STAFF},
     "copies": {"get": STAFF, "post": STAFF},
+    "staff-tokens": {"get": STAFF, "post": STAFF},
+    "staff-token": {"get": STAFF, "delete": STAFF},
     "copy": {"get": STAFF, "delete": STAFF},
     **DEPLOYMENT_ROUTES,
     **OPTIMIZATION_ROUTES,
@@ -265,7 +267,7 @@ def test_every_route_and_method_states_the_permission_that_stands_here() -> None
 
 
 def _permission(permission: type, method: str) -> str:
-    if permission is Staff:
+    if permission in (Staff, StaffSession):
         return STAFF
     if permission is UsageReporter:
         return REPORTER

@@ -49,6 +49,7 @@ from controlplane.tenants.services import (
     tenant_create,
     user_create,
 )
+from controlplane.tenants.services.staff_tokens import staff_token_create
 from controlplane.webhooks.services import endpoint_create, endpoint_test
 from gateway.usage.prompt_log import Record, seal
 from tests.controlplane.billing.parties import parties_state
@@ -121,7 +122,8 @@ def world_make(folder: Path) -> World:
             for tenant in (own, other)
             for role in Role
         }
-        staff = _client(user_create(email="s@graft.test", password=PASSWORD, is_staff=True), nobody)
+        operator = user_create(email="s@graft.test", password=PASSWORD, is_staff=True)
+        staff = _client(operator, nobody)
     endpoint, _ = endpoint_create(tenant=own, url="https://hooks.example/", events=["adapter.deleted"])
     project = project_create(tenant=own, slug="chat", name="Chat")
     account = service_account_create(project=project, name="ci", role=Role.ENGINEER)
@@ -179,6 +181,7 @@ def world_make(folder: Path) -> World:
         **_alarms(own),
         "copy_id": copy_register(base_model=base_model, kind="worker", url="http://127.0.0.1:1").pk,
         **optimization_values(base_model),
+        "token_id": _staff_token(operator),
     }
     for tenant in (own, other):
         prompt_log_set(tenant=tenant, days=7)
@@ -289,6 +292,11 @@ def _finalized() -> Invoice:
 
 def _user(role: Role, tenant: Tenant) -> User:
     return user_create(email=f"{role}@{tenant.pk}.test", password=PASSWORD, tenant=tenant, role=role)
+
+
+def _staff_token(user: User) -> str:
+    ends = timezone.now() + dt.timedelta(days=9)
+    return staff_token_create(user=user, name="script", scope="read", expires_at=ends)[0].pk
 
 
 def _client(user: User, other: Client) -> Client:
