@@ -102,7 +102,7 @@ def test_the_text_model_of_a_multimodal_checkpoint(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_served_is_refused_by_field(
-    changes: Mapping[str, Any], message: str, tmp_path: Path
+    changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(CheckpointError, match=rf"config\.json: {message}"):
         load_config(write(tmp_path, TEXT | changes))
