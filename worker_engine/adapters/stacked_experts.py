@@ -44,9 +44,9 @@ def is_exchanged(
 ) -> bool:
     """Return True if A multiplies the outputs of the experts' matrices.
 
-    It does in files of PEFT before 0.19, and since then of parameters [experts, in, out] whose module does not
-    declare that order. The shapes of the tensors decide; the family or the version of PEFT where the matrices
-    are square.
+    It does in files of PEFT before 0.19, and since then of parameters [experts, in, out] whose module does
+    not declare that order. The shapes of the tensors decide; the family or the version of PEFT where the
+    matrices are square.
 
     Args:
         shape: (out, in) of an expert's matrix.

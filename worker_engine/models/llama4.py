@@ -33,7 +33,7 @@ from worker_engine.models.sparse import SparseLayer
 
 
 class Llama4Layer(SparseLayer):
-    """Rotated queries and keys are divided by their length; those that are not rotated grow with position."""
+    """Layers with rotation normalise queries and keys after it; the others scale queries by position."""
 
     def _load_attention(self, weights: LayerWeights) -> None:
         super()._load_attention(weights)
@@ -49,7 +49,7 @@ class Llama4Layer(SparseLayer):
     ) -> torch.Tensor:
         qkv = self._qkv.forward(x, lora.get("qkv"), batch.segments)
         qkv = qkv.view(len(x), -1, self._head_dim)
-        self._place(qkv, batch.positions, angles)
+        self._apply_positions(qkv, batch.positions, angles)
         plan = batch.attention
         cache.write(self._index, plan.slots, qkv[:, self._heads :])
         if self._kind.chunk:
@@ -57,7 +57,7 @@ class Llama4Layer(SparseLayer):
         pages = cache.layer(self._index)
         return attend(qkv[:, : self._heads], pages, plan, scale=self._attention.scale).flatten(1)
 
-    def _place(self, qkv: torch.Tensor, positions: torch.Tensor, angles: Angles) -> None:
+    def _apply_positions(self, qkv: torch.Tensor, positions: torch.Tensor, angles: Angles) -> None:
         """Apply the positions to queries and keys in place."""
         if self._kind.rotates:
             both = qkv[:, : self._heads + self._kv_heads]

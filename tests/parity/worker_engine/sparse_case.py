@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -207,5 +208,23 @@ def single(source: Path, folder: Path) -> Path:
         for expert, matrix in enumerate(value.mT):
             for part, rows in zip(parts, matrix.chunk(len(parts)), strict=True):
                 held[f"{prefix}.experts.{expert}.{part}.weight"] = rows.contiguous()
+    save_file(held, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def multimodal(source: Path, folder: Path) -> Path:
+    """Write Llama 4's checkpoint as the text model of one that sees images."""
+    folder.mkdir()
+    text = json.loads((source / "config.json").read_text())
+    config = {
+        "architectures": ["Llama4ForConditionalGeneration"],
+        "model_type": "llama4",
+        "text_config": text,
+        "dtype": text["dtype"],
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(source / "model.safetensors")
+    held = {f"language_model.{name}": value for name, value in tensors.items()}
+    held["vision_model.class_embedding"] = torch.zeros(4)
     save_file(held, folder / "model.safetensors", {"format": "pt"})
     return folder
