@@ -3,7 +3,8 @@
 The checkpoint has about 0.5 B random parameters: 16 layers of 16 experts, of which a row takes 2. All arms
 generate the same number of tokens greedily in this process, in every round in turn, so that a busy machine
 is busy for all of them; ratios are of medians. A round counts the tokens after each stream's first, so that
-prompts are left out on both sides.
+prompts are left out on both sides. The process's CPU time per token is reported as well: on a shared machine
+only that resolves a few percent.
 
 Bytes are counted. The native code adds up the weights that its units read; and the kernel tells which pages
 of one layer's experts a call touched (`Referenced` in /proc/self/smaps).
@@ -65,9 +66,10 @@ READ: Final = 1.15
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One round after the first tokens: speed, and the bytes of weights that a step read."""
+    """One round after the first tokens: speed, CPU time, and the bytes of weights that a step read."""
 
     tokens_per_s: float
+    cpu_ms_per_token: float
     step_bytes: float = 0.0
 
 
@@ -97,6 +99,7 @@ def _figures(
     yield compared(
         "moe", f"tokens_per_s_{streams}", speeds[0], "token/s", baseline=speeds[2], goal=GOAL, note=note
     )
+    costs = [statistics.median(item.cpu_ms_per_token for item in arm) for arm in (base, adapted, peer)]
     ratio = read[0] / read[1]
     distinct = min(streams, ADAPTERS)
     yield compared(
@@ -108,6 +111,14 @@ def _figures(
         goal=round(KEPT * ratio, 3),
         note=f"{distinct} adapters on attention and experts; goal {KEPT} of the byte ratio {ratio:.3f}",
     )
+    for metric, cost, other, goal in (
+        (f"cpu_ms_per_token_{streams}", costs[0], costs[2], 1 / GOAL),
+        (f"adapters_cpu_ms_per_token_{streams}", costs[1], costs[0], 1 / (KEPT * ratio)),
+    ):
+        note = "CPU time of the process, all threads"
+        yield compared(
+            "moe", metric, cost, "ms", baseline=other, goal=round(goal, 3), less_is_better=True, note=note
+        )
     note = "weights that a step read, experts' and adapters' counted"
     yield Figure("moe", f"step_mb_{streams}", round(read[0] / 1e6, 1), "MB", note=note)
     yield Figure("moe", f"adapters_step_mb_{streams}", round(read[1] / 1e6, 1), "MB", note=note)
@@ -130,16 +141,17 @@ class _Ours:
             counted.update({delta.request_id: len(delta.token_ids) for delta in self._engine.step()})
         before, steps = counted.total(), 0
         bytes_read()
-        start = time.perf_counter()
+        start, spent = time.perf_counter(), time.process_time()
         while not self._engine.idle:
             counted.update({delta.request_id: len(delta.token_ids) for delta in self._engine.step()})
             steps += 1
-        took = time.perf_counter() - start
+        took, spent = time.perf_counter() - start, time.process_time() - spent
         if set(counted.values()) != {NEW_TOKENS}:
             raise RuntimeError(f"the engine generated {dict(counted)}, not {NEW_TOKENS} tokens a stream")
         attention = ATTENTION_LORA_BYTES * min(streams, ADAPTERS) if adapted else 0
         step_bytes = DENSE_BYTES + attention + sum(bytes_read()) / steps
-        return Measured((counted.total() - before) / took, step_bytes)
+        tokens = counted.total() - before
+        return Measured(tokens / took, spent * 1e3 / tokens, step_bytes)
 
     def _add(self, index: int, adapter: Adapter | None) -> None:
         # A salt of its own: prompts repeat from round to round, and none may be found computed.
@@ -164,11 +176,13 @@ class _Peer:
 
     def round(self, streams: int) -> Measured:
         ids = torch.tensor([_prompt(index) for index in range(streams)])
-        took = self._generate(ids, NEW_TOKENS) - self._generate(ids, 1)
-        return Measured(streams * (NEW_TOKENS - 1) / took)
+        whole, first = self._generate(ids, NEW_TOKENS), self._generate(ids, 1)
+        tokens = streams * (NEW_TOKENS - 1)
+        return Measured(tokens / (whole[0] - first[0]), (whole[1] - first[1]) * 1e3 / tokens)
 
-    def _generate(self, ids: torch.Tensor, count: int) -> float:
-        start = time.perf_counter()
+    def _generate(self, ids: torch.Tensor, count: int) -> tuple[float, float]:
+        """Return the seconds, and the CPU seconds, that `count` tokens of each stream take."""
+        start, spent = time.perf_counter(), time.process_time()
         with torch.inference_mode():
             made = self._model.generate(
                 ids,
@@ -177,10 +191,10 @@ class _Peer:
                 do_sample=False,
                 pad_token_id=0,
             )
-        took = time.perf_counter() - start
+        took, spent = time.perf_counter() - start, time.process_time() - spent
         if made.shape[1] != ids.shape[1] + count:
             raise RuntimeError(f"transformers generated {made.shape[1] - ids.shape[1]} tokens, not {count}")
-        return took
+        return took, spent
 
 
 def _prompt(index: int) -> tuple[int, ...]:
