@@ -68,13 +68,7 @@ class WaitingRoom:
         self._asked[base] = time.monotonic() + DEMAND_SECONDS
 
     async def copies(
-        self,
-        resolution: Resolution,
-        tenant: str,
-        size: int,
-        *,
-        images: int = 0,
-        waited: float = 0.0,
+        self, resolution: Resolution, tenant: str, size: int, *, images: int = 0, waited: float = 0.0
     ) -> None:
         """Wait until the base model has copies, will get none, or is gone; then resolve the model again.
 

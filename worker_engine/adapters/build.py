@@ -139,12 +139,7 @@ class AdapterBuilder:
         experts, out, inner = self.base.shapes_of_experts(path)
         family = self.base.config.experts
         exchanged = family is not None and is_exchanged(
-            a,
-            b,
-            (out, inner),
-            self.config.raw,
-            a_on_inputs=family.a_on_inputs,
-            transposed=family.transposed,
+            a, b, (out, inner), self.config.raw, a_on_inputs=family.a_on_inputs, transposed=family.transposed
         )
         a, b = stacked_pair(a, b, experts, exchanged=exchanged)
         if self._alternates(target):
