@@ -267,4 +267,6 @@ def test_rounding_to_three_bits_spans_the_range_and_needs_a_zero_of_one() -> Non
     assert weight.bits == 4, "the products of 4 bits serve it"
     assert int(weight.codes.max()) <= 7
     assert (weight.dequantize() - plain).abs().max() <= 0.51 * float(weight.scales.float().max())
-    assert round_to_nearest(plain.abs(), bits=3, group=32, zeros=True).zeros.eq(1).all()
+    zeros = round_to_nearest(plain.abs(), bits=3, group=32, zeros=True).zeros
+    assert zeros is not None
+    assert zeros.eq(1).all()
