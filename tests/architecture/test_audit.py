@@ -103,6 +103,7 @@ UNRECORDED = {
     "controlplane.sign_up.services.sign_up_sent": "queueing: no decision of anybody's",
     "controlplane.sign_up.services.sign_ups_forget": "strangers' wishes, kept for a day",
     "controlplane.tenants.services.keys.api_keys_touch": "a use: of the API what it did is recorded",
+    "controlplane.tenants.services.staff_tokens.staff_token_verify": "it notes the time of a use",
     "controlplane.tenants.services.tenants.user_end_sessions": "part of changes that are recorded",
     "controlplane.tenants.sessions.SessionStore": "logins and logouts are recorded (account.events)",
 }
