@@ -78,7 +78,7 @@ def test_a_rule_needs_an_even_number_of_rows() -> None:
 
 
 def test_a_granites_stacks_are_named_as_experts() -> None:
-    base = {
+    base: dict[str, Shape] = {
         "model.layers.0.block_sparse_moe.input_linear.weight": (3, 24, 8),
         "model.layers.0.block_sparse_moe.output_linear.weight": (3, 8, 12),
     }

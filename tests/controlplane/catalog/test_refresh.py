@@ -57,6 +57,8 @@ def test_what_an_older_release_did_not_read_is_read_and_published(checkpoint: Pa
     assert (route.max_model_len, len(route.copies)) == (99, 1)
     assert route.image_tokens is not None
     record = AuditRecord.objects.get(action="base_model.refresh")
+    assert record.before is not None
+    assert record.after is not None
     assert (record.before["modules"], record.after["modules"]) == (len(whole) - 1, len(whole))
 
 

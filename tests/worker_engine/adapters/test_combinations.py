@@ -25,6 +25,7 @@ from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
 
+Shapes = dict[str, tuple[int, ...]]
 RANK: Final = 2
 SPARSE, DENSE = "model.layers.0.", "model.layers.1."
 MODULES: Final = (
@@ -53,19 +54,22 @@ class Change:
 def changes(module: str, weight: tuple[int, ...]) -> Iterator[tuple[str, Change]]:
     """Yield every kind of change of a module; some do not fit it, and registration refuses them."""
     kind = module.rpartition(".")[2]
+    saved, pair = weight, Shapes()
     if module.endswith(".experts"):
         pair = {".lora_A.weight": (EXPERTS * RANK, INTER), ".lora_B.weight": (HIDDEN, EXPERTS * RANK)}
         target: dict[str, Any] = {"target_parameters": ["experts.down_proj"]}
-        rows, saved = HIDDEN, (EXPERTS, HIDDEN, INTER)
+        rows = HIDDEN
     else:
         rows, inner = weight[0], weight[-1]
         pair = {".lora_A.weight": (RANK, inner), ".lora_B.weight": (rows, RANK)}
         if kind == "embed_tokens":
             pair = {".lora_embedding_A": (RANK, rows), ".lora_embedding_B": (inner, RANK)}
             rows = inner
-        target, saved = {"target_modules": [kind]}, weight
-    magnitude, lora_bias = {".lora_magnitude_vector": (rows,)}, {".lora_B.bias": (rows,)}
-    bias, copy = {".base_layer.bias": (weight[0],)}, {".base_layer.weight": saved}
+        target = {"target_modules": [kind]}
+    magnitude: Shapes = {".lora_magnitude_vector": (rows,)}
+    lora_bias: Shapes = {".lora_B.bias": (rows,)}
+    bias: Shapes = {".base_layer.bias": (weight[0],)}
+    copy: Shapes = {".base_layer.weight": saved}
     whole, tokens = {"modules_to_save": [kind]}, {"trainable_token_indices": {kind: [1, 2]}}
     dora, biased = {"use_dora": True}, {"lora_bias": True}
     yield "pair", Change(pair, target)
