@@ -78,14 +78,14 @@ def test_a_rule_needs_an_even_number_of_rows() -> None:
 
 
 def test_a_granites_stacks_are_named_as_experts() -> None:
-    stored: dict[str, tuple[int, ...]] = {
+    base: dict[str, Shape] = {
         "model.layers.0.block_sparse_moe.input_linear.weight": (3, 24, 8),
         "model.layers.0.block_sparse_moe.output_linear.weight": (3, 8, 12),
     }
     path = "model.layers.0.block_sparse_moe.experts"
     tensors = {**pair(f"{path}.base_layer", 8, 24, 3 * RANK), **pair(path, 12, 8, 3 * RANK)}
     options = {"target_parameters": ["experts.gate_up_proj", "experts.down_proj"]}
-    base = whole(stored, "GraniteMoeForCausalLM")
+    base = whole(base, "GraniteMoeForCausalLM")
     _, modules = check(tensors, base, architecture="GraniteMoeForCausalLM", **options)
     assert sorted(modules) == [f"{path}.down_proj", f"{path}.gate_up_proj"]
     tensors = {**pair(f"{path}.base_layer", 8, 24, 3 * RANK), **pair(path, 12, 9, 3 * RANK)}

@@ -25,6 +25,7 @@ from worker_engine.adapters.base_weights import BaseWeights
 from worker_engine.adapters.loader import AdapterLoader
 from worker_engine.errors import AdapterRefused
 
+Shapes = dict[str, tuple[int, ...]]
 RANK: Final = 2
 SPARSE, DENSE = "model.layers.0.", "model.layers.1."
 MODULES: Final = (
@@ -40,7 +41,6 @@ MODULES: Final = (
     "model.embed_tokens",
     "lm_head",
 )
-Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Change:
 
 def changes(module: str, weight: tuple[int, ...]) -> Iterator[tuple[str, Change]]:
     """Yield every kind of change of a module; some do not fit it, and registration refuses them."""
-    kind, saved = module.rpartition(".")[2], weight
-    pair: Shapes
+    kind = module.rpartition(".")[2]
+    saved, pair = weight, Shapes()
     if module.endswith(".experts"):
         pair = {".lora_A.weight": (EXPERTS * RANK, INTER), ".lora_B.weight": (HIDDEN, EXPERTS * RANK)}
         target: dict[str, Any] = {"target_parameters": ["experts.down_proj"]}
-        rows, saved = HIDDEN, (EXPERTS, HIDDEN, INTER)
+        rows = HIDDEN
     else:
         rows, inner = weight[0], weight[-1]
         pair = {".lora_A.weight": (RANK, inner), ".lora_B.weight": (rows, RANK)}
