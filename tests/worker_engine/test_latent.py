@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import torch
 
+from kernels import native
 from tests.worker_engine.conftest import EngineFactory, drain, request, tokens
 from tests.worker_engine.forward_pass import draw, load, logits
 from tests.worker_engine.tiny_latent import write_latent
@@ -52,6 +53,16 @@ def test_bf16_logits_are_near_those_of_fp32(tmp_path: Path) -> None:
     for step in (64, 1):
         near = torch.cat(logits(*load(base, torch.bfloat16), prompts, step))
         assert (near - wanted).abs().median() <= 0.02 * wanted.std()
+
+
+@pytest.mark.skipif(native.LIBRARY is None, reason="no native loops on this machine")
+def test_bf16_logits_do_not_depend_on_the_batch(tmp_path: Path) -> None:
+    """Bit for bit, also where decode rows of several lengths share a call."""
+    model, cache = load(write_latent(tmp_path / "m", dtype="bfloat16"), torch.bfloat16)
+    prompts = draw((35, 22, 9, 40))
+    for step in (1, 64):
+        for prompt, beside in zip(prompts, logits(model, cache, prompts, step), strict=True):
+            assert torch.equal(logits(model, cache, [prompt], step)[0], beside)
 
 
 def test_the_layer_that_predicts_a_second_token_is_passed_over(tmp_path: Path) -> None:

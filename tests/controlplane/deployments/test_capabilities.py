@@ -220,14 +220,14 @@ def test_a_running_vllm_tells_its_version_and_gets_only_what_it_serves(
 def test_a_deployment_of_an_engine_that_serves_no_such_base_is_refused_with_what_would(
     tiny: BaseModel,
 ) -> None:
-    tiny.architecture = "DeepseekV3ForCausalLM"
+    tiny.architecture = "DeepseekV32ForCausalLM"
     tiny.save()
     local = target_create(name="here", kind="local")
     with pytest.raises(InvalidInputError) as refused:
         deployment_create(name="tiny", target=local, base_model=tiny)
     assert refused.value.field == "target"
     assert str(refused.value) == (
-        "the bundled worker does not serve DeepseekV3ForCausalLM: engines that do: vLLM from 0.8.5 on"
+        "the bundled worker does not serve DeepseekV32ForCausalLM: engines that do: vLLM from 0.11.2 on"
     )
     tiny.architecture, tiny.quantization = "LlamaForCausalLM", "gptq"
     tiny.save()
