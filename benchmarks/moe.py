@@ -126,7 +126,8 @@ def _figures(
 
 class _Ours:
     def __init__(self, folder: Path, scratch: Path) -> None:
-        process = InProcess(folder)
+        # Beside the checkpoint, and gone with it.
+        process = InProcess(folder, weights_cache=str(scratch / "weights"))
         self._engine = process.engine
         self._adapters = [
             process.load(write_adapter(scratch / f"adapter-{index}", index)) for index in range(ADAPTERS)

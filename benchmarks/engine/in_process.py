@@ -15,11 +15,16 @@ from worker_engine.service import Service
 class InProcess:
     """One engine, and adapters for it. Its thread and its HTTP server are not started."""
 
-    def __init__(self, model: Path, *, speculation: str = "off") -> None:
-        """`model` holds the checkpoint."""
+    def __init__(self, model: Path, *, speculation: str = "off", weights_cache: str = "auto") -> None:
+        """`model` holds the checkpoint; `weights_cache` is the folder of packed weights."""
         self._cache = tempfile.TemporaryDirectory(prefix="graftwork-bench-")
         config = EngineConfig(
-            model, "base", device="cpu", adapter_cache_dir=Path(self._cache.name), speculation=speculation
+            model,
+            "base",
+            device="cpu",
+            adapter_cache_dir=Path(self._cache.name),
+            speculation=speculation,
+            weights_cache=weights_cache,
         )
         service = Service(config)
         self.engine, self.tokenizer, self._adapters = service.engine, service.tokenizer, service.adapters
