@@ -37,6 +37,16 @@ def icon(name: str, extra: str = "") -> SafeString:
     )
 
 
+@register.simple_tag(takes_context=True)
+def at_once(context: dict[str, Any]) -> SafeString:
+    """Render attributes by which a form of filters applies each change, and keeps the focus."""
+    return format_html(
+        'hx-get="{}" hx-trigger="change delay:300ms, submit" hx-target="#main" hx-select="#main"'
+        ' hx-swap="outerHTML show:none" hx-push-url="true"',
+        context["request"].path,
+    )
+
+
 @register.filter
 def tone(status: str) -> str:
     """Return the badge tone of an adapter version's status."""
