@@ -52,7 +52,7 @@ H200: Final = Accelerator("H200", 4.8e12, 989e12, 141e9)
 
 @dataclass(frozen=True, slots=True)
 class Optimizations:
-    """What the engine does to save time; each can be switched off to see what it gains.
+    """Ways in which the engine saves time; each can be off, to show its gain.
 
     Attributes:
         packed_experts: 4-bit experts stay packed in memory instead of being widened to bf16 at load.
@@ -77,7 +77,7 @@ class Optimizations:
 
 @dataclass(slots=True)
 class StepLoad:
-    """What one step computes.
+    """Rows and contexts of one step.
 
     Attributes:
         rows: rows by adapter digest; "" for the base model.
@@ -100,7 +100,7 @@ class StepLoad:
 
 @dataclass(frozen=True, slots=True)
 class AdapterShape:
-    """What the adapters of a run change.
+    """Rank and modules of the adapters of a run.
 
     Attributes:
         experts: True if they have pairs on all experts (the MLP of a dense model).

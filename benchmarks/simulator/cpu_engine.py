@@ -69,7 +69,7 @@ def features(load: StepLoad) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the real engine did: its steps, and the seconds of its requests."""
+    """Steps of the real engine, and the seconds of its requests."""
 
     loads: Sequence[StepLoad]
     seconds: Sequence[float]

@@ -73,7 +73,7 @@ class Result:
 
 
 def replay(plan: Plan, requests: Sequence[Request], *, warm_share: float = WARM_SHARE) -> Result:
-    """Replay requests at their times; the first `warm_share` of them are not counted."""
+    """Replay requests at their times; figures leave out the first `warm_share` of them."""
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         return runner.run(_replay(plan, requests, int(warm_share * len(requests))))
 
