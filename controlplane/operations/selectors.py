@@ -48,6 +48,7 @@ NOBODYS: Final = {
     "routes.RouteDelta": "the published table, derived from other tables",
     "routes.RouteEntryRow": "the published table, derived from other tables",
     "sign_up.SignUp": "applicants without a tenant; deleted within a day",
+    "tenants.StaffToken": "the operator's staff",
 }
 """Models whose rows belong to no tenant -> reason. Each model needs a key to a tenant, or an entry here."""
 
@@ -133,6 +134,8 @@ def _path(model: type[Model], known: dict[type[Model], str]) -> str:
     names = {field.name: field for field in model._meta.concrete_fields}
     if "tenant" in names:
         return "tenant_id" if isinstance(names["tenant"], ForeignKey) else "tenant"
+    if "tenant_slug" in names:
+        return "tenant_slug"
     for field in names.values():
         if not isinstance(field, ForeignKey) or field.null or field.related_model is User:
             continue
