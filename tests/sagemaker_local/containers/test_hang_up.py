@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,34 +22,51 @@ from tests.sagemaker_local.containers.test_triton import ENGINE, IMAGE, VLLM, WE
 from tests.waiting import eventually
 from tests.worker_process import Worker, worker_environment
 
+LONG = 8000
+"""Tokens of an answer, for which the worker needs seconds: it must still run when the caller hangs up."""
+LENGTH = 8192
 ASKS: dict[str, Any] = {
-    "tgi": {"inputs": "hello", "stream": True, "parameters": {"max_new_tokens": 100, "details": True}},
+    "tgi": {"inputs": "hello", "stream": True, "parameters": {"max_new_tokens": LONG, "details": True}},
     "triton-chat": {
-        "text_input": json.dumps({"prompt": "hello", "sampling": {"max_tokens": 100, "ignore_eos": True}})
+        "text_input": json.dumps({"prompt": "hello", "sampling": {"max_tokens": LONG, "ignore_eos": True}})
     },
-    "triton": {"text_input": "hello", "stream": True, "parameters": {"max_tokens": 100, "ignore_eos": True}},
+    "triton": {"text_input": "hello", "stream": True, "parameters": {"max_tokens": LONG, "ignore_eos": True}},
 }
+
+
+@pytest.fixture
+def long_model(tiny_model: Path, tmp_path: Path) -> Path:
+    """The tiny model with room for long answers, and no token that ends them."""
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    config = json.loads((model / "config.json").read_text())
+    config |= {"max_position_embeddings": LENGTH, "eos_token_id": None}
+    (model / "config.json").write_text(json.dumps(config))
+    return model
 
 
 @pytest.fixture(params=sorted(ASKS))
 def front(
-    request: pytest.FixtureRequest, tiny_model: Path, tmp_path: Path
+    request: pytest.FixtureRequest, long_model: Path, tmp_path: Path
 ) -> Iterator[tuple[str, int, subprocess.Popen[bytes]]]:
     """A running container of the family: its name, its port and its process."""
     kind, port = str(request.param), free_port()
     family = kind.partition("-")[0]
-    repository, folders = tmp_path / "repository", {"/opt/ml/model": tiny_model}
+    repository, folders = tmp_path / "repository", {"/opt/ml/model": long_model}
     variables = {"HF_MODEL_ID": "/opt/ml/model", "SAGEMAKER_TRITON_INFERENCE_TYPE": "generate_stream"}
     if family == "triton":
-        files = {"engine/config.pbtxt": VLLM, "engine/1/model.json": json.dumps(ENGINE)}
+        files = {
+            "engine/config.pbtxt": VLLM,
+            "engine/1/model.json": json.dumps({**ENGINE, "max_model_len": LENGTH}),
+        }
         if kind == "triton-chat":
-            options = LmiOptions(enable_lora=False, max_model_len=128)
+            options = LmiOptions(enable_lora=False, max_model_len=LENGTH)
             files = triton_repository(options, model=WEIGHTS, revision="", accelerators=1, adapters={})
             variables = triton_environment()
         for path, text in files.items():
             (repository / path).parent.mkdir(parents=True, exist_ok=True)
             (repository / path).write_text(text)
-        folders = {"/opt/ml/model": repository, WEIGHTS: tiny_model}
+        folders = {"/opt/ml/model": repository, WEIGHTS: long_model}
     (tmp_path / "adapters").mkdir()
     command = [sys.executable, "-m", "sagemaker_local.containers", family, "--port", str(port)]
     command += ["--image", TGI if family == "tgi" else IMAGE]
@@ -85,12 +103,10 @@ def worker_port(front: subprocess.Popen[bytes]) -> int:
 def test_a_hang_up_ends_the_workers_request(front: tuple[str, int, subprocess.Popen[bytes]]) -> None:
     kind, port, process = front
     worker = Worker(worker_port(process), process)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", "/invocations", json.dumps(ASKS[kind]))
-    answer = connection.getresponse()
-    assert answer.status == 200
-    assert answer.readline().startswith(b"data:")
-    assert worker.metric("requests_running") == 1
-    answer.close()
-    connection.close()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST", "/invocations", json.dumps(ASKS[kind]))
+        with connection.getresponse() as answer:
+            assert answer.status == 200
+            assert answer.readline().startswith(b"data:")
+            assert worker.metric("requests_running") == 1
     eventually(lambda: worker.metric("requests_running") == 0)
