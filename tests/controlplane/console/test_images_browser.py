@@ -64,7 +64,7 @@ def answering(page: Page, refused: str = "") -> list[Any]:
     body = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
 
     def answer(route: Route) -> None:
-        sent = route.request.post_data_json
+        sent: Any = route.request.post_data_json
         asked.append(sent)
         if read_images(sent["messages"]) and sent["model"] == refused:
             error = {"message": REFUSAL, "code": "images_not_served", "param": "messages"}
