@@ -181,3 +181,17 @@ def test_a_conversation_larger_than_the_gateways_default_is_announced(open_visio
     page = open_vision()
     transfer(page, "paste", "heavy.png", png() + bytes(1_700_000))
     expect(page.get_by_test_id("image-note")).to_contain_text("has 2.2 MiB. The gateway accepts 2 MiB")
+
+
+def test_pixels_are_counted_over_the_conversation(open_vision: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controlplane.console.adapters.views.playground.MAX_PIXELS", 500)
+    page = open_vision()
+    answering(page)
+    transfer(page, "paste", "first.png", png())
+    send(page, "What is this?")
+    transfer(page, "paste", "second.png", png())
+    expect(page.get_by_test_id("prompt-error")).to_contain_text("more than 500 pixels together")
+    expect(page.get_by_test_id("preview")).to_have_count(0)
+    page.get_by_test_id("clear").click()
+    transfer(page, "paste", "second.png", png())
+    expect(page.get_by_test_id("preview")).to_have_count(1)
