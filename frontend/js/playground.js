@@ -1,6 +1,7 @@
 // The playground: one conversation with up to four models, streamed side by side from the gateway.
 import { showCode } from "./playground/code.js";
-import { bubble, makeColumn } from "./playground/column.js";
+import { bubble, conversation, makeColumn } from "./playground/column.js";
+import { attached, contentOf, imageObstacle, noteImages, takeAttached, watchImages } from "./playground/images.js";
 import { refusal, watchModels } from "./playground/models.js";
 import { announce, say, setup } from "./playground/setup.js";
 import { parameters, watchSettings } from "./playground/settings.js";
@@ -23,6 +24,7 @@ function settle() {
   root.dataset.state = busy ? "streaming" : "idle";
   find("[data-answers]").dataset.columns = String(columns.length);
   find("[data-none]").hidden = columns.length > 0;
+  noteImages();
 }
 
 function add(model) {
@@ -52,24 +54,23 @@ function remove(column) {
 function obstacle() {
   if (!columns.length) return say("none");
   const waiting = columns.find((column) => column.pending);
-  return waiting ? say("resultsFirst", { model: waiting.model }) : "";
+  return waiting ? say("resultsFirst", { model: waiting.model }) : imageObstacle();
 }
 
 function send() {
   const prompt = document.getElementById("prompt");
-  const content = prompt.value.trim();
-  if (!content || isBusy()) return;
+  const text = prompt.value.trim();
+  if ((!text && !attached()) || isBusy()) return;
   const refused = obstacle();
   document.getElementById("prompt-error").textContent = refused;
   const settings = refused ? null : parameters();
   if (!settings) return;
   prompt.value = "";
+  const images = takeAttached();
   announce(say("announceSent", { count: columns.length }));
   for (const column of columns) {
-    // A message without an answer is no part of the conversation: the new one takes its place.
-    if (column.failed && column.messages.at(-1)?.role === "user") column.messages.pop();
-    column.messages.push({ role: "user", content });
-    bubble(column, "user", content);
+    column.messages = [...conversation(column), { role: "user", content: contentOf(text, images) }];
+    bubble(column, "user", text, images);
     ask(column, settings, settle);
   }
 }
@@ -91,6 +92,7 @@ function startOver() {
 if (root) {
   watchModels(find("[data-add]"), add);
   watchSettings(root);
+  watchImages(find("[data-composer]"), () => columns);
   find("[data-clear]").addEventListener("click", startOver);
   find("[data-stop]").addEventListener("click", stop);
   find("[data-composer]").addEventListener("submit", (event) => {

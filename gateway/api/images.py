@@ -14,16 +14,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from contracts.image_bounds import MAX_IMAGES, MAX_PIXELS, MAX_SIDE, MEDIA_TYPES
 from contracts.image_tokens import ImageTokens
 from gateway.api.image_header import image_size
 from gateway.errors import BadRequest
 
-MAX_IMAGES: Final = 64
-"""Most images of one request."""
-MAX_SIDE: Final = 16_384
-MAX_PIXELS: Final = 64 << 20
-"""Most pixels of a request's images together: a copy decodes them to 192 MiB. Pillow refuses 179 million."""
-MEDIA_TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
 DETAILS: Final = ("auto", "low", "high")
 _DATA_URL: Final = re.compile(r"data:([^;,]{0,64});base64,")
 _HTTPS_URL: Final = re.compile(

@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 
 def texts(*, gateway: str) -> dict[str, str]:
     """Return the texts by their names in `frontend/js/playground/`; `{name}` is filled in there."""
-    return _of_answers() | _of_entries() | _of_errors(gateway)
+    return _of_answers() | _of_entries() | _of_images() | _of_errors(gateway)
 
 
 def _of_answers() -> dict[str, str]:
@@ -65,6 +65,30 @@ def _of_entries() -> dict[str, str]:
     }
 
 
+def _of_images() -> dict[str, str]:
+    return {
+        "oneImage": _("1 image"),
+        "images": _("{count} images"),
+        "removeImage": _("Remove {name}"),
+        "imageAdded": _("{name} attached"),
+        "imageRemoved": _("{name} removed"),
+        "imageType": _("{name} is not a PNG, JPEG, WebP or GIF image."),
+        "imageSide": _("{name} has {width} × {height} pixels. A side may have at most {most}."),
+        "imageMost": _("At most {most} images in a conversation. Remove one, or clear the conversation."),
+        "imagePixels": _(
+            "The conversation's images have more than {most} pixels together. Use smaller ones."
+        ),
+        "imageReading": _("An image is still being read. Try again in a moment."),
+        "textOnly": _(
+            "{model} reads no images. The gateway refuses the message unless a fallback model reads them."
+        ),
+        "bodySize": _(
+            "The conversation with its images has {size} MiB. The gateway accepts 2 MiB unless its operator"
+            " allows more."
+        ),
+    }
+
+
 def _of_errors(gateway: str) -> dict[str, str]:
     unreachable = _(
         "The gateway at %(gateway)s cannot be reached from this browser. Is it running, and does it allow"
@@ -79,6 +103,7 @@ def _of_errors(gateway: str) -> dict[str, str]:
         "hintRate": _("Wait {seconds} s and try again, or have the limit raised:"),
         "hintRateNow": _("Wait a moment and try again, or have the limit raised:"),
         "hintTooLarge": _("Trying again does not help. Send a shorter prompt, or lower Max tokens."),
+        "hintImages": _("Remove this model, or send the message without images."),
         "hintParam": _("Change {param} in the settings, then try again."),
         "hintRetry": _("The request is valid. Try again in {seconds} s."),
         "hintScope": _("The playground's key does not have permission. Contact an admin of your tenant."),

@@ -2,6 +2,7 @@
 import { setup } from "./setup.js";
 
 const KEY = "GRAFTWORK_API_KEY";
+const IMAGE_CHARACTERS = 48;
 const NOT_OPENAIS = ["top_k", "repetition_penalty", "thinking_token_budget"];
 
 /** Inside single quotes of a shell. */
@@ -77,10 +78,14 @@ function langchain(body) {
   return lines.join("\n");
 }
 
+/** `body` with the beginning of each image's data: an image would fill the dialog. */
+const shortened = (body) =>
+  JSON.parse(JSON.stringify(body, (name, value) => (name === "url" && String(value).startsWith("data:") ? `${value.slice(0, IMAGE_CHARACTERS)}…` : value)));
+
 /** Opens the dialog with `body` in each language. */
 export function showCode(body) {
   for (const [id, write] of [["curl", curl], ["python", openai], ["langchain", langchain]]) {
-    document.querySelector(`#code-${id} code`).textContent = write(body);
+    document.querySelector(`#code-${id} code`).textContent = write(shortened(body));
   }
   document.getElementById("code-dialog").showModal();
 }

@@ -27,9 +27,14 @@ export function following({ log }, change) {
   if (follows) log.scrollTop = log.scrollHeight;
 }
 
-export function bubble(column, role, text) {
+/** The conversation that the next message continues: a message without an answer is no part of it. */
+export const conversation = ({ failed, messages }) => (failed && messages.at(-1)?.role === "user" ? messages.slice(0, -1) : messages);
+
+/** Adds a message to the log; `images` are data URLs. */
+export function bubble(column, role, text, images = []) {
   const item = make("div", { className: `bubble bubble-${role}`, textContent: text });
   item.dataset.role = role;
+  item.append(...images.map((src) => make("img", { src, alt: say("oneImage"), className: "bubble-image" })));
   column.log.append(item);
   column.log.scrollTop = column.log.scrollHeight;
   return item;
@@ -43,6 +48,7 @@ export function showMetrics(column, result, notes = []) {
     const { prompt_tokens: input, completion_tokens: output } = result.usage;
     const cached = result.usage.prompt_tokens_details?.cached_tokens ?? 0;
     texts.push({ text: say(cached ? "tokensCached" : "tokens", { in: input, cached, out: output }) });
+    if (result.images) texts.push({ text: say(result.images === 1 ? "oneImage" : "images", { count: result.images }) });
     const seconds = (result.last - result.first) / 1000;
     if (output > 1 && seconds > 0) texts.push({ text: `${((output - 1) / seconds).toFixed(1)} tok/s` });
   }

@@ -13,6 +13,7 @@ function advice(error) {
   if (error.status === 429 && error.never) return { hint: say("hintTooLarge"), retry: true };
   if (error.status === 429) return { hint: error.after ? say("hintRate", { seconds: error.after }) : say("hintRateNow"), link: limits, retry: true };
   if (OF_KEY.has(error.code)) return { hint: say("hintScope"), retry: false };
+  if (error.code === "images_not_served") return { hint: say("hintImages"), retry: false };
   if (error.param) return { hint: say("hintParam", { param: error.param }), retry: true };
   if (error.after) return { hint: say("hintRetry", { seconds: error.after }), retry: true };
   return { hint: "", retry: true };

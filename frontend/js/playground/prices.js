@@ -1,9 +1,10 @@
 // What an answer costs: exact, in nano-units, by the prices that are in force for what really answered.
+// The same response says whether the model reads images.
 import { say, setup } from "./setup.js";
 
 const asked = new Map();
 
-/** `{currency, units}` of a model, asked for once a page; null where it could not be told. */
+/** `{currency, units, reads_images}` of a model, asked for once a page; null where it could not be told. */
 async function pricesOf(model) {
   const response = await fetch(`${setup.urls.prices}?${new URLSearchParams({ model })}`).catch(() => null);
   return response?.ok && !response.redirected ? response.json() : null;
@@ -17,6 +18,9 @@ function known(model) {
   }
   return asked.get(model);
 }
+
+/** Whether `model` is known to read text alone. */
+export const isTextOnly = async (model) => (await known(model))?.reads_images === false;
 
 /** Nano-units as an amount of money with every digit that says something. */
 export function money(nano, currency) {

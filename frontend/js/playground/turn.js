@@ -3,6 +3,7 @@ import { emptyResult, stream } from "../chat.js";
 import { askForResults, callsMessage, showCalls } from "./calls.js";
 import { bubble, following, showMetrics } from "./column.js";
 import { showError } from "./errors.js";
+import { imagesOf } from "./images.js";
 import { apiKey } from "./key.js";
 import { costOf } from "./prices.js";
 import { announce, make, say, setup } from "./setup.js";
@@ -75,7 +76,7 @@ export async function ask(column, settings, changed) {
   const item = bubble(column, "assistant", "");
   item.classList.add("bubble-live");
   const [text, calls] = [make("div"), make("div", { className: "grid gap-2" })];
-  const result = emptyResult();
+  const result = { ...emptyResult(), images: imagesOf(body.messages).length };
   const thought = thoughtOf(result);
   item.append(thought.holder, text, calls);
   const draw = frames(() =>

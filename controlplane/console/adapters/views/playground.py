@@ -12,12 +12,13 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
+from contracts.image_bounds import MAX_IMAGES, MAX_PIXELS, MAX_SIDE, MEDIA_TYPES
 from contracts.openai.parameters import EFFORTS
 from controlplane.adapters.models import Adapter
 from controlplane.adapters.selectors import adapter_callable, adapter_callable_find, adapter_named
 from controlplane.billing.price_list import PriceList
 from controlplane.billing.quantities import call_units
-from controlplane.catalog.selectors import base_model_list
+from controlplane.catalog.selectors import base_model_list, image_tokens
 from controlplane.console.adapters.playground_texts import texts
 from controlplane.console.pages import page_access, page_user, tenant_page
 from controlplane.errors import NotFoundError
@@ -41,17 +42,24 @@ def index(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     context = {
         "bases": bases,
         "efforts": EFFORTS,
+        "image_types": MEDIA_TYPES,
         "gateway_url": settings.GRAFTWORK.gateway_url,
         "setup": {
             "gateway": settings.GRAFTWORK.gateway_url,
             "columns": _columns(tenant, asked[:MOST_COLUMNS], bases),
             "bases": bases,
             "most": MOST_COLUMNS,
+            "images": _image_bounds(),
             "texts": texts(gateway=settings.GRAFTWORK.gateway_url),
             "urls": _urls(request, tenant),
         },
     }
     return render(request, "console/playground.html", context)
+
+
+def _image_bounds() -> dict[str, object]:
+    """Return what the gateway accepts of a request's images; pixels are those of all images together."""
+    return {"types": MEDIA_TYPES, "most": MAX_IMAGES, "side": MAX_SIDE, "pixels": MAX_PIXELS}
 
 
 def _columns(tenant: Tenant, asked: list[str], bases: list[str]) -> list[str]:
@@ -99,10 +107,10 @@ def _calls(adapter: Adapter) -> list[str]:
 @never_cache
 @tenant_page(read=Permission.INFERENCE_CALL)
 def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
-    """Return today's prices of `model`: `{"currency", "units"}`, in nano-units for a token or request.
+    """Return today's prices of `model`: `{"currency", "units", "reads_images"}`, in nano-units.
 
-    `units` has an object for each price that a backend may cause, null for no price; without a model it is
-    empty.
+    `units` has an object for each price of a token or request that a backend may cause, null for no price;
+    without a model it is empty. `reads_images` is null where it is not known.
 
     Raises:
         NotFoundError: the tenant has no such model.
@@ -113,7 +121,7 @@ def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
     adapter = adapter_callable_find(tenant=tenant, name=name)
     found, units = PriceList.load(), list[dict[str, int] | None]()
     if not model:
-        return JsonResponse({"currency": found.currency(), "units": units})
+        return JsonResponse({"currency": found.currency(), "units": units, "reads_images": None})
     if adapter is None and (at or name not in bases):
         raise NotFoundError(f"there is no model {model!r}")
     base = bases[adapter.base_model.name if adapter else name]
@@ -121,7 +129,9 @@ def prices(request: HttpRequest, tenant: Tenant) -> HttpResponse:
         unit = _units(found, tenant, base.name, adapter.name if adapter else "", backend)
         if unit not in units:
             units.append(unit)
-    return JsonResponse({"currency": found.currency(), "units": units})
+    rule = image_tokens(base)
+    reads = None if rule is None else rule.reads_images
+    return JsonResponse({"currency": found.currency(), "units": units, "reads_images": reads})
 
 
 def _units(found: PriceList, tenant: Tenant, base: str, adapter: str, backend: str) -> dict[str, int] | None:
