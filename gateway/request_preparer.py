@@ -156,7 +156,7 @@ class RequestPreparer:
     def _reservation(self, context: RequestContext) -> Reservation:
         call, resolution = context.call, context.models[0]
         plan = self._admission.plan(context.table, context.caller, resolution.base, call.model)
-        template = self._templates.most(resolution.base)
+        template = self._templates.bound(resolution.base)
         return plan, *reservation(call, len(context.body), resolution.route.max_model_len, template)
 
     def _check(self, scope: Scope, model: str, subject: str, served: Resolution) -> None:

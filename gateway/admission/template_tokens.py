@@ -17,11 +17,11 @@ class TemplateTokens:
     """Most template tokens of one pair, by base model."""
 
     def __init__(self) -> None:
-        self._most: Final[dict[str, int]] = {}
+        self._bounds: Final[dict[str, int]] = {}
 
-    def most(self, base: str) -> int:
+    def bound(self, base: str) -> int:
         """Return the tokens to reserve for the template of one pair."""
-        return self._most.get(base, TEMPLATE_TOKENS)
+        return self._bounds.get(base, TEMPLATE_TOKENS)
 
     def measure(self, base: str, call: Call, max_model_len: int, prompt_tokens: int) -> None:
         """Correct the bound of `base` by the prompt tokens that its backend counted for `call`.
@@ -33,8 +33,8 @@ class TemplateTokens:
         # A truncated prompt may lack a part of the template.
         if not pairs or not prompt_tokens or call.parameters.get("truncate_prompt_tokens", -1) > 0:
             return
-        most = self.most(base)
+        bound = self.bound(base)
         # A few tokens more: texts and template may be joined into other tokens in other pairs.
         shown = min(MAX_TEMPLATE_TOKENS, prompt_tokens // pairs + SPECIAL_TOKENS)
-        is_short = prompt_tokens > prompt_bound(call, max_model_len, most)
-        self._most[base] = max(most, shown) if is_short else min(most, shown)
+        is_short = prompt_tokens > prompt_bound(call, max_model_len, bound)
+        self._bounds[base] = max(bound, shown) if is_short else min(bound, shown)
