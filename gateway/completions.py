@@ -119,6 +119,7 @@ class Completions:
             return await self._relay_events(answer)
         try:
             body = context.dialect.whole(await answer.read())
+            self._preparer.measure(answer)
         except GatewayError as error:
             attempt.finish(failure_status(error), error_code(error))
             await self._meter.durable()

@@ -7,6 +7,8 @@ from functools import partial
 from time import perf_counter
 
 from gateway.admission import Admission, Plan, Reservation, Ticket, clock, reservation
+from gateway.admission.template_tokens import TemplateTokens
+from gateway.answer import Answer
 from gateway.api.schema import POOLING, SCORING, UNKNOWN_RULE
 from gateway.http.asgi import Scope
 from gateway.request_context import RequestContext
@@ -35,6 +37,7 @@ class RequestPreparer:
     ) -> None:
         self._feed, self._authorizer = feed, authorizer
         self._admission, self._room, self._quarantine = admission, room, quarantine
+        self._templates = TemplateTokens()
 
     def resolve(self, context: RequestContext, subject: str) -> None:
         """Look up the request's model and its fallbacks in the context's table.
@@ -99,6 +102,14 @@ class RequestPreparer:
         trace.record_queue_time(ticket.waited)
         return ticket
 
+    def measure(self, answer: Answer) -> None:
+        """Correct what is reserved for scores and reranks by the tokens that a copy counted for one."""
+        usage, resolution = answer.attempt.usage, answer.request.resolution
+        if answer.context.call.path in SCORING and usage.reported:
+            self._templates.measure(
+                resolution.base, answer.context.call, resolution.route.max_model_len, usage.prompt_tokens
+            )
+
     async def admit_all(self, context: RequestContext, parts: Sequence[RequestContext]) -> None:
         """Reserve all parts of the request in `context`, or none. Raises RateLimited, LimitsUnavailable."""
         reservations = [self._reservation(part) for part in parts]
@@ -145,7 +156,8 @@ class RequestPreparer:
     def _reservation(self, context: RequestContext) -> Reservation:
         call, resolution = context.call, context.models[0]
         plan = self._admission.plan(context.table, context.caller, resolution.base, call.model)
-        return plan, *reservation(call, len(context.body), resolution.route.max_model_len)
+        template = self._templates.bound(resolution.base)
+        return plan, *reservation(call, len(context.body), resolution.route.max_model_len, template)
 
     def _check(self, scope: Scope, model: str, subject: str, served: Resolution) -> None:
         """Check after a wait that the caller may still call `model`, and that `served` still exists.

@@ -105,7 +105,7 @@ class Resources:
         settings = self._settings
         backends: dict[str, Backend] = {
             "worker": WorkerBackend(self._upstream, settings.fleet_token),
-            "openai_http": OpenAIHttpBackend(self._upstream, self._headers, self._fleet),
+            "openai_http": OpenAIHttpBackend(self._upstream, self._headers, self._fleet, self._answers_redis),
             "sagemaker": SageMakerBackend(self._upstream, BotocoreCredentials(), self._room),
         }
         dispatcher = Dispatcher(self._meter, backends, self._fleet)

@@ -27,7 +27,7 @@ from gateway.admission.window import WindowAccount
 from gateway.api.adapters import naming_prompt
 from gateway.api.prompts import BYTES_A_TOKEN, num_prompts
 from gateway.api.schema import EMBEDDINGS, SCORING, Call
-from gateway.api.scoring import prompt_bound
+from gateway.api.scoring import TEMPLATE_TOKENS, prompt_bound
 from gateway.routing import Caller
 
 DEFAULT_COMPLETION_TOKENS: Final = 4096
@@ -40,14 +40,17 @@ Reservation = tuple[Plan, int, int]
 """A request's plan, prompt tokens and completion tokens."""
 
 
-def reservation(call: Call, body_bytes: int, max_model_len: int) -> tuple[int, int]:
+def reservation(
+    call: Call, body_bytes: int, max_model_len: int, template: int = TEMPLATE_TOKENS
+) -> tuple[int, int]:
     """Return (prompt tokens, completion tokens) to reserve.
 
     Prompt tokens come from the body's size, four bytes a token; images and token ids are counted themselves.
-    Scores, reranks and classifications reserve an upper bound: a query is read once for each document.
+    Scores, reranks and classifications reserve an upper bound: a query is read once for each document,
+    with at most `template` tokens of a chat template.
     """
     if call.path in SCORING:
-        return prompt_bound(call, max_model_len), 0
+        return prompt_bound(call, max_model_len, template), 0
     parameters = call.parameters
     prompts = num_prompts(parameters)
     tokens = call.prompt_estimate if _has_parts(parameters) else body_bytes // BYTES_A_TOKEN + 1

@@ -16,9 +16,11 @@ from gateway.errors import BadRequest, MissingParameter, UpstreamFailed
 
 SPECIAL_TOKENS: Final = 16
 """Most tokens that a tokenizer adds to one text."""
-TEMPLATE_TOKENS: Final = 512
-"""Most tokens that a server's chat template adds to one pair: a token has at least one byte, and the
-longest template among vLLM's examples, that of mxbai-rerank-v2, has about 430 bytes."""
+TEMPLATE_TOKENS: Final = 128
+"""Reserved for the chat template of one pair before the base model's is measured. The longest template among
+vLLM's examples, that of mxbai-rerank-v2, has about 430 bytes, with four bytes a token."""
+MAX_TEMPLATE_TOKENS: Final = 512
+"""Most tokens reserved for the chat template of one pair, whatever was measured."""
 _LISTS: Final = {SCORE: "data", RERANK: "results", CLASSIFY: "data"}
 _SHOWS_DOCUMENTS: Final = "return_documents"
 
@@ -57,16 +59,18 @@ class ScoringDialect(ApiDialect):
         return orjson.dumps({**value, "model": call.model})
 
 
-def prompt_bound(call: Call, max_model_len: int) -> int:
+def prompt_bound(call: Call, max_model_len: int, template: int = TEMPLATE_TOKENS) -> int:
     """Return an upper bound of the request's prompt tokens over all its texts or pairs.
 
-    A token of text has at least one byte, and no prompt is longer than the model's context. Servers write
-    pairs into a template that the gateway does not know.
+    A token of text has at least one byte, and no prompt is longer than the model's context.
+
+    Args:
+        template: most tokens that the server's chat template adds to one pair.
     """
     limit = max_model_len
     if (truncate := call.parameters.get("truncate_prompt_tokens", -1)) > 0:
         limit = min(limit, truncate)
-    added = SPECIAL_TOKENS if call.path == CLASSIFY else TEMPLATE_TOKENS
+    added = SPECIAL_TOKENS if call.path == CLASSIFY else template
     return sum(min(limit, length + added) for length in _lengths(call))
 
 

@@ -2,9 +2,9 @@
 
 vLLM reads a registered adapter again from its files when its own cache has dropped it, and its engine dies if
 they are gone. So a gateway registers no more adapters than the server's cache holds
-(`CopyRoute.max_adapters`): a copy that is full unloads one before it loads another, and loads of such a copy
-follow each other. Gateways see each other's loads at the next poll, so each further one may exceed the bound
-by one until then.
+(`CopyRoute.max_adapters`): a copy that is full unloads one before it loads another. Loads of such a copy
+follow each other in all gateways, and each begins with the server's list. While Redis is away each gateway
+locks alone, so each further one may exceed the bound by one.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
-from weakref import WeakValueDictionary
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import CopyRoute
+from gateway.backends.copy_locks import CopyLocks
 from gateway.backends.upstream import Refusal, UpstreamStream
 from gateway.errors import EngineDied, UpstreamBusy
 from gateway.routing.fleet import Fleet
+from gateway.routing.load_reports import model_names
 
 logger = logging.getLogger(__name__)
 
 REFUSED_SECONDS: Final = 10.0
 """How long a copy that could not load an adapter is not asked for it again."""
 UNAVAILABLE: Final = "adapter_unavailable"
+_MOST_BYTES: Final = 4 << 20
+"""Longest answer that is read; vLLM describes each loaded adapter in about 400 bytes."""
 
-Post = Callable[[CopyRoute, str, dict[str, Any]], Awaitable[UpstreamStream | Refusal]]
+Send = Callable[[CopyRoute, str, dict[str, Any] | None], Awaitable[UpstreamStream | Refusal]]
 
 
 class AdapterLoads:
     """Loads and unloads, by copy.
 
     Args:
-        post: sends a body to a path of a copy.
+        send: posts a body to a path of a copy, or gets the path if there is no body.
         fleet: has what each copy lists as loaded, and when metrics last named an adapter.
+        locks: make loads of one copy follow each other.
     """
 
-    def __init__(self, post: Post, fleet: Fleet) -> None:
-        self._post, self._fleet = post, fleet
+    def __init__(self, send: Send, fleet: Fleet, locks: CopyLocks) -> None:
+        self._send, self._fleet, self._locks = send, fleet, locks
         self._loads: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._refused: dict[tuple[str, str], float] = {}
 
     async def load(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
@@ -74,10 +77,32 @@ class AdapterLoads:
         if not copy.max_adapters:
             await self._register(copy, adapter)
             return
-        turn = self._turns.setdefault(copy.id, asyncio.Lock())
-        async with turn:
+        try:
+            async with self._locks.hold(copy.id):
+                await self._load_within_bound(copy, adapter, placed)
+        except TimeoutError as error:
+            logger.warning("copy %s cannot load %s: %s", copy.id, adapter.name, error)
+            raise UpstreamBusy("1", code=UNAVAILABLE) from error
+
+    async def _load_within_bound(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
+        await self._list(copy)
+        # Another gateway may have loaded it during the wait for the lock.
+        if adapter.name not in self._fleet.copy(copy.id).names:
             await self._make_room(copy, adapter, placed)
             await self._register(copy, adapter)
+
+    async def _list(self, copy: CopyRoute) -> None:
+        """Read what the server has loaded; if it does not list it, what is known of it remains."""
+        asked_at = time.monotonic()
+        answer = await self._exchange(copy, "/v1/models", None)
+        if isinstance(answer, Refusal):
+            if answer.engine_died:
+                raise EngineDied
+            return
+        try:
+            self._fleet.copy(copy.id).listed(model_names(answer), (), asked_at=asked_at)
+        except ValueError as error:
+            logger.warning("copy %s does not list its adapters: %s", copy.id, error)
 
     async def _make_room(self, copy: CopyRoute, adapter: AdapterRef, placed: Collection[str]) -> None:
         """Unload what is beyond the bound less one. Raises UpstreamBusy where everything has to stay."""
@@ -97,7 +122,7 @@ class AdapterLoads:
         parts = urlsplit(adapter.uri)
         path = unquote(parts.path).rstrip("/") if parts.scheme == "file" else adapter.uri
         body = {"lora_name": adapter.name, "lora_path": path}
-        refusal = await self._send(copy, "/v1/load_lora_adapter", body)
+        refusal = await self._post(copy, "/v1/load_lora_adapter", body)
         if refusal is not None and refusal.engine_died:
             raise EngineDied
         # Another gateway may have loaded it meanwhile.
@@ -117,7 +142,7 @@ class AdapterLoads:
         known.use(adapter.name)
 
     async def _unload(self, copy: CopyRoute, name: str) -> None:
-        refusal = await self._send(copy, "/v1/unload_lora_adapter", {"lora_name": name})
+        refusal = await self._post(copy, "/v1/unload_lora_adapter", {"lora_name": name})
         if refusal is not None and refusal.engine_died:
             raise EngineDied
         # 404: another gateway has unloaded it meanwhile.
@@ -126,16 +151,22 @@ class AdapterLoads:
         else:
             logger.warning("copy %s refuses to unload %s (%d)", copy.id, name, refusal.status)
 
-    async def _send(self, copy: CopyRoute, path: str, body: dict[str, Any]) -> Refusal | None:
-        answer = await self._post(copy, path, body)
+    async def _post(self, copy: CopyRoute, path: str, body: dict[str, Any]) -> Refusal | None:
+        answer = await self._exchange(copy, path, body)
+        return answer if isinstance(answer, Refusal) else None
+
+    async def _exchange(self, copy: CopyRoute, path: str, body: dict[str, Any] | None) -> bytes | Refusal:
+        """Return the answer's first _MOST_BYTES, or the refusal."""
+        answer = await self._send(copy, path, body)
         if isinstance(answer, Refusal):
             return answer
+        data = b""
         try:
-            while await answer.read():
-                pass
+            while len(data) < _MOST_BYTES and (part := await answer.read()):
+                data += part
         finally:
             answer.close()
-        return None
+        return data
 
     def _refuse(self, key: tuple[str, str]) -> None:
         now = time.monotonic()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 import orjson
+from redis.asyncio import Redis
 
 from contracts.base_routes import CopyRoute
 from gateway.api.hidden_thought import shown_parameters
 from gateway.api.schema import CLASSIFY, SCORING
 from gateway.backends.adapter_loads import UNAVAILABLE, AdapterLoads
 from gateway.backends.base import BackendRequest
+from gateway.backends.copy_locks import CopyLocks
 from gateway.backends.upstream import Refusal, Upstream, UpstreamStream
 from gateway.backends.usage_options import UsageOptions
 from gateway.backends.vllm_parameters import demand_bounded_thought, is_known
@@ -30,12 +32,18 @@ _NO_ROUTE: Final = (b'{"detail":"notfound"}', b"notfound", b"404:notfound", b"40
 
 
 class OpenAIHttpBackend:
-    """Calls plain OpenAI: the model name selects the adapter, and the tenant's cache salt is included."""
+    """Calls plain OpenAI: the model name selects the adapter, and the tenant's cache salt is included.
 
-    def __init__(self, upstream: Upstream, headers: CopyHeaders, fleet: Fleet) -> None:
+    Args:
+        redis: has the locks that gateways share; None for a gateway that is alone.
+    """
+
+    def __init__(
+        self, upstream: Upstream, headers: CopyHeaders, fleet: Fleet, redis: Redis | None = None
+    ) -> None:
         self._upstream, self._headers, self._fleet = upstream, headers, fleet
         self._usage = UsageOptions()
-        self._loads = AdapterLoads(self._send, fleet)
+        self._loads = AdapterLoads(self._send, fleet, CopyLocks(redis))
 
     async def stream(self, request: BackendRequest) -> UpstreamStream:
         copy, adapter = request.copy, request.adapter
@@ -80,9 +88,14 @@ class OpenAIHttpBackend:
         headers = {"content-type": "application/json", **own, **request.headers}
         return await self._upstream.open(url, orjson.dumps(body), headers, stream=request.call.stream)
 
-    async def _send(self, copy: CopyRoute, path: str, body: dict[str, Any]) -> UpstreamStream | Refusal:
-        """Send a body that belongs to no request."""
-        headers = {"content-type": "application/json", **self._headers.for_copy(copy)}
+    async def _send(
+        self, copy: CopyRoute, path: str, body: dict[str, Any] | None
+    ) -> UpstreamStream | Refusal:
+        """Post a body that belongs to no request; without a body, get the path."""
+        headers = self._headers.for_copy(copy)
+        if body is None:
+            return await self._upstream.open(copy.url + path, b"", headers, stream=True, method="GET")
+        headers = {"content-type": "application/json", **headers}
         # A load reads files; the shorter of the two limits of silence applies.
         return await self._upstream.open(copy.url + path, orjson.dumps(body), headers, stream=True)
 

@@ -1,4 +1,4 @@
-"""The HTTP client that all backends share: sends one POST, and translates its errors."""
+"""The HTTP client that all backends share: sends one request, and translates its errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Upstream:
         return response
 
     async def open(
-        self, url: str, data: bytes, headers: Mapping[str, str], *, stream: bool
+        self, url: str, data: bytes, headers: Mapping[str, str], *, stream: bool, method: str = "POST"
     ) -> UpstreamStream | Refusal:
         """Send `data`; return a started answer with HTTP 200, or a refusal read to its end.
 
@@ -101,7 +101,7 @@ class Upstream:
         """
         silence = self._silence[stream]
         try:
-            answer = await self._client.post(url, data, headers, silence=silence)
+            answer = await self._client.send(method, url, data, headers, silence=silence)
         except http_client.Refused as error:
             raise UpstreamUnreachable("No copy of this model answers at this moment; retry later.") from error
         except http_client.TimedOut as error:

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client for POSTs whose answers are streamed.
+"""An HTTP/1.1 client for requests whose answers are streamed.
 
 It supports no redirects, cookies, proxies or compression; the parser is llhttp, from httptools.
 """

@@ -30,7 +30,7 @@ AddressInfo = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, i
 
 
 class HttpClient:
-    """Sends POSTs.
+    """Sends requests.
 
     Args:
         tls: context that verifies `https://` servers; None for the system's authorities.
@@ -47,9 +47,16 @@ class HttpClient:
         self._closed = False
 
     async def post(self, url: str, data: bytes, headers: Mapping[str, str], *, silence: float) -> Connection:
-        """Send a POST; return the connection on which the answer has begun. `release` must follow.
+        """Send a POST; see `send`."""
+        return await self.send("POST", url, data, headers, silence=silence)
+
+    async def send(
+        self, method: str, url: str, data: bytes, headers: Mapping[str, str], *, silence: float
+    ) -> Connection:
+        """Send a request; return the connection on which the answer has begun. `release` must follow.
 
         Args:
+            method: `POST` or `GET`, whose answers have a body.
             url: `http` or `https`, percent-encoded, sent as it is.
             silence: seconds to wait for each next piece of the answer.
 
@@ -58,7 +65,7 @@ class HttpClient:
             Refused, Broken, TimedOut: see `errors`.
         """
         try:
-            origin, start = _target(url)
+            origin, start = _target(method, url)
         except ValueError as error:
             raise Refused(str(error)) from error
         lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
@@ -178,7 +185,7 @@ class HttpClient:
 
 
 @functools.lru_cache(maxsize=4096)
-def _target(url: str) -> tuple[Origin, str]:
+def _target(method: str, url: str) -> tuple[Origin, str]:
     """Return the origin, and the request's first two lines. Raises ValueError."""
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
@@ -187,7 +194,7 @@ def _target(url: str) -> tuple[Origin, str]:
     name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     place = name if port == _PORTS[parts.scheme] else f"{name}:{port}"
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    start = f"POST {path} HTTP/1.1\r\nhost: {place}\r\n"
+    start = f"{method} {path} HTTP/1.1\r\nhost: {place}\r\n"
     if start.count("\n") != 2 or path.count(" "):
         raise ValueError(f"{url!r} is not percent-encoded")
     return Origin(parts.hostname, port, parts.scheme == "https"), start

@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from contracts.adapters.reference import AdapterRef
 from contracts.base_routes import AdapterHomes, CopyRoute
@@ -22,6 +25,7 @@ from contracts.route_table import AdapterRoute
 from contracts.server_credentials import ServerCredentials
 from controlplane.deployments.models.credentials import credentials_seal
 from gateway.api.schema import parse
+from gateway.backends import copy_locks
 from gateway.backends.base import BackendRequest
 from gateway.backends.openai_http import OpenAIHttpBackend
 from gateway.backends.upstream import Upstream
@@ -29,6 +33,7 @@ from gateway.errors import EngineDied, UpstreamBusy, UpstreamUnreachable
 from gateway.routing import resolve
 from gateway.routing.copy_headers import CopyHeaders
 from gateway.routing.fleet import Copy, Fleet
+from tests.conftest import free_port
 from tests.gateway.conftest import reference, route_table
 
 FLEET_TOKEN = "fleet-token"
@@ -44,6 +49,8 @@ class Server:
         taken: another gateway has just loaded the adapter of each load.
         keeps: adapters that it does not unload.
         most: adapters that it had loaded at once.
+        lists: it has a list of models.
+        repeated: loads of adapters that it had loaded already.
     """
 
     url: str = ""
@@ -55,6 +62,8 @@ class Server:
     dead: bool = False
     keeps: tuple[str, ...] = ()
     most: int = 0
+    lists: bool = True
+    repeated: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
     async def complete(self, http: web.Request) -> web.Response:
@@ -66,13 +75,21 @@ class Server:
             return _error(404, f"The model `{body['model']}` does not exist.", "NotFoundError")
         return web.json_response({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 1}})
 
+    async def models(self, http: web.Request) -> web.Response:
+        if not self.lists:
+            return web.json_response({"detail": "Not Found"}, status=404)
+        return web.json_response({"data": [{"id": name} for name in ("base", *self.loaded)]})
+
     async def load(self, http: web.Request) -> web.Response:
         name = (await http.json())["lora_name"]
         self.loads.append(name)
         if self.refuses is not None:
             return _error(*self.refuses, "InternalServerError")
+        await asyncio.sleep(0)  # other gateways' requests come in between
         if self.taken:
             self.loaded.append(name)
+        if name in self.loaded:
+            self.repeated.append(name)
             return _error(400, f"The lora adapter '{name}' has already been loaded.", "InvalidUserInput")
         self.loaded.append(name)
         self.most = max(self.most, len(self.loaded))
@@ -83,6 +100,8 @@ class Server:
         self.unloads.append(name)
         if name in self.keeps:
             return _error(500, "busy", "InternalServerError")
+        if name not in self.loaded:
+            return _error(404, f"The lora adapter '{name}' cannot be found.", "NotFoundError")
         self.loaded.remove(name)
         return web.Response(text="Success")
 
@@ -93,21 +112,26 @@ def _error(status: int, message: str, kind: str) -> web.Response:
 
 
 @asynccontextmanager
-async def serving(server: Server) -> AsyncIterator[OpenAIHttpBackend]:
+async def serving(server: Server, redis: Redis | None = None) -> AsyncIterator[OpenAIHttpBackend]:
     app = web.Application()
     app.router.add_post("/v1/completions", server.complete)
+    app.router.add_get("/v1/models", server.models)
     app.router.add_post("/v1/load_lora_adapter", server.load)
     app.router.add_post("/v1/unload_lora_adapter", server.unload)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    backend = OpenAIHttpBackend(Upstream(), CopyHeaders(FLEET_TOKEN, "installation"), Fleet())
+    backend = gateway(redis)
     try:
         yield backend
     finally:
         await backend.close()
         await runner.cleanup()
+
+
+def gateway(redis: Redis | None = None) -> OpenAIHttpBackend:
+    return OpenAIHttpBackend(Upstream(), CopyHeaders(FLEET_TOKEN, "installation"), Fleet(), redis)
 
 
 def adapter(number: int) -> AdapterRef:
@@ -149,6 +173,68 @@ def test_no_more_adapters_stay_loaded_than_the_servers_cache_holds() -> None:
             others = [ask(backend, server, adapter(number), max_adapters=2) for number in range(3, 9)]
             await asyncio.gather(*others)
         assert server.most == 2, "an unload precedes each load, of requests at the same time too"
+
+    asyncio.run(work())
+
+
+async def ask_by_two_gateways(server: Server, redis: Redis) -> None:
+    """Ask for eight adapters, by turns of two gateways, at the same time."""
+    async with serving(server, redis) as first:
+        second = gateway(redis)
+        asks = [ask((first, second)[n % 2], server, adapter(n // 2), max_adapters=2) for n in range(8)]
+        answers = await asyncio.gather(*asks, return_exceptions=True)
+        # An adapter may be unloaded for another one before its request is repeated; the client retries.
+        assert all(answer is None or isinstance(answer, UpstreamBusy) for answer in answers), answers
+        await ask(second, server, adapter(9), max_adapters=2)
+        await second.close()
+    await redis.aclose()
+
+
+def test_several_gateways_load_no_more_than_the_servers_cache_holds(redis_url: str) -> None:
+    server = Server()
+    asyncio.run(ask_by_two_gateways(server, Redis.from_url(redis_url)))
+    assert server.most == 2
+    assert server.loaded[-1] == adapter(9).name
+    assert server.repeated == [], "a load during the wait for the lock serves both gateways"
+
+
+def test_without_redis_gateways_still_load_adapters() -> None:
+    server = Server()
+    away = Redis.from_url(f"redis://127.0.0.1:{free_port()}", retry=Retry(NoBackoff(), 0))
+    asyncio.run(ask_by_two_gateways(server, away))
+    assert server.most in (2, 3), "each gateway beyond the first may exceed the bound by one"
+    assert server.loaded[-1] == adapter(9).name
+
+
+def test_a_copy_whose_lock_another_gateway_holds_is_passed_over(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy_locks, "WAIT_SECONDS", 0.0)
+
+    async def work() -> None:
+        server, redis = Server(), Redis.from_url(redis_url)
+        async with serving(server, redis) as backend, copy_locks.CopyLocks(redis).hold("copy-1"):
+            with pytest.raises(UpstreamBusy) as caught:
+                await ask(backend, server, adapter(0), max_adapters=2)
+            assert not caught.value.of_copy
+            assert server.loads == []
+        async with serving(server, redis) as backend:
+            await ask(backend, server, adapter(0), max_adapters=2)
+        assert server.loads == [adapter(0).name]
+        (ttl,) = [await redis.ttl(key) for key in await redis.keys("*")] or [-2]
+        assert ttl == -2, "the lock is released"
+        await redis.aclose()
+
+    asyncio.run(work())
+
+
+def test_a_server_that_lists_nothing_is_bounded_by_what_the_gateway_knows() -> None:
+    async def work() -> None:
+        server = Server(lists=False)
+        async with serving(server) as backend:
+            for number in (0, 1, 2):
+                await ask(backend, server, adapter(number), max_adapters=2)
+        assert server.most == 2
 
     asyncio.run(work())
 

@@ -13,6 +13,7 @@ from contracts.base_routes import BaseRoute, CopyRoute
 from contracts.keys import KeyScope
 from contracts.limits import Limit, LimitsRoute
 from contracts.route_table import RouteTable
+from gateway.api.scoring import TEMPLATE_TOKENS
 from tests.gateway.conftest import ACME, UMBRELLA, ControlPlane, GatewayProcess, route_table
 from tests.gateway.routing.standin import ServerThread
 from tests.gateway.scoring.vllm_pooling import SEPARATORS, PoolingServer
@@ -143,6 +144,20 @@ def test_the_bound_is_reserved_and_settled_to_the_count(
     # A reservation of 3 * 24 bytes of texts and special tokens is settled to 31 tokens.
     for _ in range(8):
         assert post(pooled_gateway, "/v1/rerank", **RERANK).status_code == 200
+
+
+def test_a_measured_template_is_reserved_instead_of_the_largest(
+    pooled_gateway: GatewayProcess, control_plane: ControlPlane, servers: list[PoolingServer]
+) -> None:
+    routes = table(servers[0])
+    bases = {"base": replace(routes.bases["base"], max_model_len=4096)}
+    limits = {"tenant:acme": LimitsRoute((Limit("tokens", 1000),))}
+    control_plane.replace(pooled_gateway, replace(routes, bases=bases, limits=limits))
+    assert post(pooled_gateway, "/v1/rerank", **RERANK).status_code == 200
+    # By TEMPLATE_TOKENS, 9 pairs would reserve more than the limit.
+    assert 9 * TEMPLATE_TOKENS > 1000
+    assert post(pooled_gateway, "/v1/rerank", **{**RERANK, "documents": DOCUMENTS * 3}).status_code == 200
+    assert [event.prompt_tokens for event in control_plane.wait_events(2)] == [TOKENS, 3 * TOKENS]
 
 
 def test_the_backends_refusal_is_openais_and_unbilled(
