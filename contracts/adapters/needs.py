@@ -99,13 +99,17 @@ def module_traits(module: str, parts: Mapping[Part, str], base: Mapping[str, Sha
         found |= _linear_traits(module, weight)
     elif parts.keys() - {Part.BASE_WEIGHT} and not _is_whole(module, parts, weight):
         found |= _linear_traits(module, weight) or {Trait.OTHER_MODULES}
-    if weight is not None and _is_other_change(module, parts, weight):
+    if _is_other_change(module, parts, weight):
         found.add(Trait.OTHER_CHANGES)
     return frozenset(found)
 
 
-def _is_other_change(module: str, parts: Mapping[Part, str], weight: Shape) -> bool:
+def _is_other_change(module: str, parts: Mapping[Part, str], weight: Shape | None) -> bool:
     """Return True for parts that no engine serves on this module, although it serves them on others."""
+    if ".experts." in module and not parts.keys() <= {Part.A, Part.B}:
+        return True  # also where the base holds its experts in one tensor and has no weight of this name
+    if weight is None:
+        return False
     if Part.PARAMETER in parts:
         return True
     if module in (EMBEDDING, HEAD):

@@ -65,7 +65,8 @@ def grid(
 
 
 def _rounded(scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return scales.clamp_(min=LEAST_SCALE).to(dtype).float()
+    least = torch.finfo(dtype).tiny * torch.finfo(dtype).eps  # a scale of 0 would divide by 0
+    return scales.clamp_(min=max(LEAST_SCALE, least)).to(dtype).float()
 
 
 def to_e4m3(plain: torch.Tensor, dtype: torch.dtype = torch.bfloat16) -> QuantizedWeight:

@@ -25,7 +25,7 @@ from kernels.native.matrix import NativeMatrix
 
 log = logging.getLogger(__name__)
 
-LAYOUT: Final = f"1:{native.LANES}"
+LAYOUT: Final = f"2:{native.LANES}"
 """Version of the layout of `kernels.native.pack` and `kernels.native.matrix.pack_codes`."""
 _ALIGNMENT: Final = 4096
 _NAMES: Final = {torch.bfloat16: "BF16", torch.float16: "F16", torch.int32: "I32", torch.int8: "I8"}

@@ -54,3 +54,11 @@ def test_inputs_that_no_row_has_moved_do_no_harm() -> None:
     assert (made - weight).abs().max() < 2.0
     nothing = compensated(weight, torch.zeros_like(second), group=64, shrink=torch.ones(OUT, 4)).dequantize()
     assert (nothing - weight).abs().max() < 0.5
+
+
+def test_a_row_of_zeros_has_finite_scales_in_16_bit_floats() -> None:
+    weight = torch.randn(4, 64)
+    weight[1] = 0.0
+    found = compensated(weight, torch.eye(64), group=16, shrink=torch.ones(4, 4), bits=3, dtype=torch.float16)
+    assert (found.scales > 0).all()
+    assert found.scales.isfinite().all()
