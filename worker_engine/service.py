@@ -81,6 +81,7 @@ class Service:
             config.model,
             config.adapter_cache_dir,
             max_bytes=config.max_adapter_mib << 20,
+            memory_bytes=int(config.adapter_cache_gib * 2**30),
             dtype=dtype,
             device=device,
             s3_endpoint_url=config.s3_endpoint_url,

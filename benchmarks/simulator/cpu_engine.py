@@ -142,7 +142,7 @@ class RealEngine:
         return Replay(self._loads, seconds, served, time.perf_counter() - begun)
 
     def _request(self, name: str, request: Request) -> tuple[GenerateRequest, Adapter]:
-        first = 100 + hash((name, request.at)) % 10_000
+        first = 100 + 7919 * int(name) % 10_000
         prompt = tuple(first + index % 20_000 for index in range(max(1, request.prompt)))
         params = SamplingParams(max_tokens=max(1, request.answer), temperature=0.0, ignore_eos=True)
         adapter = self._adapters[request.adapter.name]

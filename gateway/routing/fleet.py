@@ -147,6 +147,10 @@ class Copy:
             self._deaths.engine_died(self._id, self.base, self._models)
         self._died_at = self._clock()
 
+    def away(self) -> None:
+        """Note that a proxy answers in place of the server: no request goes there, and no engine died."""
+        self._died_at = self._clock()
+
     def broke(self) -> None:
         """Note that a connection to the copy broke, perhaps because its process ended."""
         self._deaths.broke(self._id, self.base, self._models)

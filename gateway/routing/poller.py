@@ -138,10 +138,12 @@ class LoadPoller:
             known.report = None
             self._note_silence(copy, error)
             return
-        if status >= 500:
+        if status == 503:
             known.engine_died()
-            if status != 503:
-                known.restarted()
+            return
+        if status >= 500:
+            known.away()
+            known.restarted()
             return
         if status == 200:
             known.healthy(asked_at=asked_at)

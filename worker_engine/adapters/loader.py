@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 
 from contracts.adapters.bundled_worker import refuse_config, refuse_unserved
-from contracts.adapters.config import MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
+from contracts.adapters.config import MAX_ADAPTER_BYTES, MAX_CONFIG_BYTES, AdapterConfigError, LoraConfig
 from contracts.adapters.file_limit import DEFAULT_RANK, max_adapter_bytes
 from contracts.adapters.reference import ADAPTER_FILES, AdapterMix, AdapterRef
 from contracts.adapters.tensors import Modules, Shape, sort_tensors
@@ -43,6 +43,7 @@ class AdapterLoader:
         cache_dir: Path,
         *,
         max_bytes: int = 0,
+        memory_bytes: int = 1 << 40,
         dtype: torch.dtype,
         device: torch.device,
         s3_endpoint_url: str | None = None,
@@ -55,12 +56,16 @@ class AdapterLoader:
             device: where the adapters are used. Each is built in one buffer of host memory, which is pinned
                 for
                 CUDA; the CPU reads it in place.
-            max_bytes: size limit of one adapter's file; 0 takes `max_adapter_bytes` of the base model.
+            max_bytes: size limit of one adapter's file; 0 takes `max_adapter_bytes` of the base model, and
+                at most MAX_ADAPTER_BYTES or twice `memory_bytes`: float32 files take half of it in memory.
+            memory_bytes: host memory for adapters.
                 `max_cache_bytes` limits all files in `cache_dir`.
         """
         self._base = BaseWeights(model, dtype)
         modules = {name.removesuffix(".weight"): shape for name, shape in self._base.shapes.items()}
-        self._max_bytes = max_bytes or max_adapter_bytes(modules, DEFAULT_RANK)
+        self._max_bytes = max_bytes or min(
+            max_adapter_bytes(modules, DEFAULT_RANK), max(MAX_ADAPTER_BYTES, 2 * memory_bytes)
+        )
         self._cache = AdapterDiskCache(cache_dir, max_bytes=max_cache_bytes)
         self._dtype, self._device = dtype, device
         # Cache the sorted names: sorting 240 tensors is a third of a load, and many adapters share one

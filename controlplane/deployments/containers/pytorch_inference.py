@@ -26,6 +26,8 @@ _SETTINGS = "settings.json"
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 _UNFINISHED = "\ufffd"
 """Text of a character whose bytes are not all there yet."""
+LEAST_TEMPERATURE = 0.01
+"""Lower values overflow the logits; vLLM raises them to this too."""
 
 
 class RequestError(Exception):
@@ -200,7 +202,11 @@ def _choice(sampling: dict[str, Any]) -> dict[str, Any]:
         found["repetition_penalty"] = float(sampling["repetition_penalty"])
     temperature = sampling.get("temperature", 1.0)
     if temperature:
-        found |= {"do_sample": True, "temperature": float(temperature), "top_k": sampling.get("top_k", 0)}
+        found |= {
+            "do_sample": True,
+            "temperature": max(float(temperature), LEAST_TEMPERATURE),
+            "top_k": sampling.get("top_k", 0),
+        }
         found |= {name: float(sampling[name]) for name in ("top_p", "min_p") if name in sampling}
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +12,8 @@ from gateway.routing.quarantine.attribution import WINDOW_SECONDS
 
 CONFIRM_SECONDS: Final = 10.0
 """How long after a connection broke its server's end makes that a death."""
+_MOST_COMPLETED: Final = 4096
+"""Models noted as completed before old ones are forgotten."""
 BASE: Final = ""
 """Stands for the base model among the models in flight."""
 
@@ -42,22 +45,29 @@ class EngineDeaths:
         self._completed: dict[tuple[str, str], float] = {}
         self._broken: dict[str, tuple[float, str, frozenset[str]]] = {}
         self._observed: list[ObservedDeath] = []
+        self._most = _MOST_COMPLETED
         self.total = 0
         self.bell = asyncio.Event()
 
     def completed(self, base: str, model: str) -> None:
         """Note that an adapter, or BASE, has completed a request."""
         self._completed[base, model] = self._clock()
+        if len(self._completed) >= self._most:
+            self._forget_old()
+            self._most = max(_MOST_COMPLETED, 2 * len(self._completed))
 
     def engine_died(self, copy: str, base: str, models: Collection[str]) -> None:
         """Note that a copy says that its engine died while it ran `models`."""
         self._forget_old()
-        self._broken.pop(copy, None)
+        at, _, broken = self._broken.pop(copy, (-math.inf, "", frozenset()))
+        if self._clock() - at <= CONFIRM_SECONDS:
+            models = {*models, *broken}
         self._observe(copy, base, {model: (base, model) in self._completed for model in models})
 
     def broke(self, copy: str, base: str, models: Collection[str]) -> None:
         """Note that a connection broke; it was a death if the server's process turns out to have ended."""
-        if copy not in self._broken:
+        at, _, _ = self._broken.get(copy, (-math.inf, "", frozenset()))
+        if self._clock() - at > CONFIRM_SECONDS:
             self._broken[copy] = (self._clock(), base, frozenset(models))
 
     def process_ended(self, copy: str) -> None:
@@ -82,8 +92,8 @@ class EngineDeaths:
         return taken
 
     def _observe(self, copy: str, base: str, suspects: dict[str, bool]) -> None:
-        self.total += 1
         if suspects:
+            self.total += 1
             self._observed.append(ObservedDeath(base, copy, suspects))
             self.bell.set()
 

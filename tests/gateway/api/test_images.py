@@ -10,10 +10,11 @@ import orjson
 import PIL.Image
 import pytest
 
+from contracts.image_bounds import MAX_IMAGES
 from contracts.image_tokens import UNKNOWN_MOST, ImageTokens
 from gateway.admission.admit import reservation
 from gateway.api.image_header import image_size
-from gateway.api.images import MAX_IMAGES, Image
+from gateway.api.images import Image
 from gateway.api.responses.request import parse as parse_response
 from gateway.api.schema import CHAT, Call, parse
 from gateway.errors import BadRequest

@@ -87,3 +87,37 @@ def test_a_process_that_operators_may_have_ended_suspects_only_models_that_never
     fleet.acquire(COPY, HIVE, "base").failed(UpstreamBroken("gone"))
     fleet.copy("copy-1").restarted()
     assert fleet.deaths.take() == [ObservedDeath("base", "copy-1", {HIVE.name: False})]
+
+
+def test_a_proxy_in_place_of_the_server_is_no_death_and_keeps_the_broken_connection() -> None:
+    clock = Clock()
+    fleet = Fleet(clock=clock)
+    fleet.acquire(COPY, BOT, "base").failed(UpstreamBroken("it broke"))
+    fleet.copy("copy-1").away()
+    assert not fleet.copy("copy-1").ready
+    assert fleet.deaths.take() == []
+    fleet.deaths.process_ended("copy-1")
+    assert fleet.deaths.take() == [ObservedDeath("base", "copy-1", {BOT.name: False})]
+
+
+def test_a_broken_connection_of_long_ago_hides_no_later_one() -> None:
+    clock = Clock()
+    fleet = Fleet(clock=clock)
+    fleet.deaths.broke("copy-1", "base", [HIVE.name])
+    clock.now += CONFIRM_SECONDS + 1
+    fleet.deaths.broke("copy-1", "base", [BOT.name])
+    fleet.deaths.process_ended("copy-1")
+    assert fleet.deaths.take() == [ObservedDeath("base", "copy-1", {BOT.name: False})]
+
+
+def test_a_death_that_the_server_tells_suspects_what_broke_before_it() -> None:
+    fleet = Fleet(clock=Clock())
+    fleet.deaths.broke("copy-1", "base", [HIVE.name])
+    fleet.deaths.engine_died("copy-1", "base", [])
+    assert fleet.deaths.take() == [ObservedDeath("base", "copy-1", {HIVE.name: False})]
+
+
+def test_a_death_without_requests_is_not_counted() -> None:
+    fleet = Fleet(clock=Clock())
+    fleet.copy("copy-1").engine_died()
+    assert (fleet.deaths.take(), fleet.deaths.total) == ([], 0)
