@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import orjson
@@ -130,8 +131,11 @@ class UsageCases:
         self._log = _Log()
         observer = Observer(Metrics(folder, adapters=10), (), tracing=None, access_log=False)
         self._meter = Meter(cast(Any, self._log), "g", observer)
-        parts = {name: cast(Any, None) for name in ("preparer", "dispatcher", "multi_adapter", "prompts")}
-        self._completions = Completions(**parts, meter=self._meter, observer=observer, drain=Drain())
+        parts = {name: cast(Any, None) for name in ("dispatcher", "multi_adapter", "prompts")}
+        preparer: Any = SimpleNamespace(measure=lambda answer: None)  # of scores alone, which these are not
+        self._completions = Completions(
+            preparer, **parts, meter=self._meter, observer=observer, drain=Drain()
+        )
         self._fleet = Fleet()
         self._table = route_table("http://127.0.0.1:1")
         self._loop = asyncio.Runner()
